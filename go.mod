@@ -1,0 +1,3 @@
+module sandbook
+
+go 1.26.0
