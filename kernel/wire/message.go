@@ -241,7 +241,10 @@ type Died struct {
 	Peak   int64  `json:"peak,omitempty"`   // bytes
 }
 
-// Omitted counts what was left out.
+// Omitted counts what was left out: bytes (and line ends) that were printed
+// since the last such event and are in no stream event. An omitted event's Data
+// is the rolling tail, a copy of the newest of them; it replaces the tail of the
+// omitted event before it.
 type Omitted struct {
 	Name  string `json:"name,omitempty"` // stream
 	Bytes int64  `json:"bytes"`          // since the last such event

@@ -24,6 +24,14 @@
 // guest sends events. An event stays in the guest's spool until it is acked,
 // so a host that comes back misses nothing. Events carry consecutive sequence
 // numbers from 1 within one guest's life.
+//
+// A request that moves bytes (read_file, write_file, command) is sent with the
+// frame's stream set to a number the host chose, an even one, never 0 and never
+// used before on this connection; its data, windows and ends carry that number.
+// A command's standard output and input are that stream, its standard error is
+// the next odd one. Each direction of a stream starts with a window of
+// InitialWindow bytes. The sender of a stream ends it with End; the reply to
+// the request comes after the guest's last End.
 package wire
 
 import (
@@ -43,6 +51,8 @@ const (
 	MaxMessage = 32 << 20  // of one message put together from frames
 	MaxHeader  = 256 << 10 // of the JSON head of an Event that has Data
 	headerSize = 6
+
+	InitialWindow = 512 << 10 // of each direction of a stream
 )
 
 // Kind says what a frame's payload is.
