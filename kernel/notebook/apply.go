@@ -28,7 +28,7 @@ func Apply(s State, e Event) State {
 	case CellInserted, CellEdited, CellMoved, CellDeleted, CellRestored, CellKindSet, CellCleared:
 		s.Updated = e.At
 		s = applyCell(s, e)
-	case RunQueued, RunSent, RunStarted, RunStage, RunEnded, FilesChanged, InputRequested, InputAnswered:
+	case RunQueued, RunSent, RunStage, RunEnded, FilesChanged, InputRequested, InputAnswered:
 		s = applyRun(s, e)
 	case StreamAppended, StreamOmitted, OutputAdded, OutputUpdated, OutputsCleared:
 		s = applyOutput(s, e)
@@ -159,13 +159,13 @@ func applyRun(s State, e Event) State {
 			r.Status, r.Started, r.Gen, r.Count, r.Order = Running, e.At, b.Gen, b.Count, s.Order
 		})
 		s = s.show(b.Run)
-	case RunStarted:
 	case RunStage:
 		s = s.withRun(b.Run, func(r *Run) { r.Stage = b.Stage })
 	case RunEnded:
 		s = s.endRun(b, e.At)
 	case FilesChanged:
 		s = s.withRun(b.Run, func(r *Run) { r.Files = &b.Files })
+		s = s.changeFiles(b.Files)
 	case InputRequested:
 		s.Input = &Input{Run: b.Run, Prompt: b.Prompt, Password: b.Password, At: e.At}
 	case InputAnswered:
@@ -179,6 +179,25 @@ func applyRun(s State, e Event) State {
 			echo = in.Prompt + "········\n"
 		}
 		s = s.withRun(b.Run, func(r *Run) { r.print("stdout", echo, false) })
+	}
+	return s
+}
+
+// MaxFiles bounds the workspace listing a state keeps.
+const MaxFiles = 20000
+
+func (s State) changeFiles(f Files) State {
+	s.Files = maps.Clone(s.Files)
+	if s.Files == nil {
+		s.Files = map[string]File{}
+	}
+	for _, c := range f.Changed {
+		if _, known := s.Files[c.Path]; known || len(s.Files) < MaxFiles {
+			s.Files[c.Path] = c
+		}
+	}
+	for _, p := range f.Removed {
+		delete(s.Files, p)
 	}
 	return s
 }

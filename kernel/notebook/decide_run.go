@@ -214,10 +214,6 @@ func waiting(n int) string {
 func (d *decision) reportRun(body Body) {
 	live := func(id RunID) bool { return id != "" && id == d.s.Live }
 	switch b := body.(type) {
-	case RunStarted:
-		if live(b.Run) {
-			d.emit(b)
-		}
 	case RunStage:
 		if live(b.Run) {
 			d.emit(b)
@@ -257,7 +253,7 @@ func (d *decision) reportRun(body Body) {
 			d.emit(InputAnswered{Run: b.Run})
 		}
 	case FilesChanged:
-		if d.s.Runs[b.Run] != nil {
+		if d.s.Runs[b.Run] != nil || b.Run == "" {
 			d.emit(b)
 		}
 	}

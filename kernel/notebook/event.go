@@ -73,7 +73,7 @@ func body[T Body]() struct{} {
 var _ = []struct{}{
 	body[Created](), body[Renamed](), body[NotebookDeleted](), body[NotebookRestored](),
 	body[CellInserted](), body[CellEdited](), body[CellMoved](), body[CellDeleted](), body[CellRestored](), body[CellKindSet](),
-	body[RunQueued](), body[RunSent](), body[RunStarted](), body[RunStage](), body[RunEnded](),
+	body[RunQueued](), body[RunSent](), body[RunStage](), body[RunEnded](),
 	body[StreamAppended](), body[StreamOmitted](), body[OutputAdded](), body[OutputUpdated](), body[OutputsCleared](), body[CellCleared](),
 	body[InputRequested](), body[InputAnswered](), body[FilesChanged](),
 	body[KernelStarting](), body[SandboxUp](), body[KernelReady](), body[KernelAdopted](), body[KernelDied](), body[KernelStopped](),
@@ -148,10 +148,6 @@ type (
 		Gen   int   `json:"gen"`
 		Count int   `json:"count"`
 	}
-	// RunStarted says that the kernel took the run.
-	RunStarted struct {
-		Run RunID `json:"run"`
-	}
 	// RunStage says how far an interrupt has gone.
 	RunStage struct {
 		Run   RunID  `json:"run"`
@@ -215,9 +211,11 @@ type (
 		Run   RunID  `json:"run"`
 		Value string `json:"value,omitempty"`
 	}
-	// FilesChanged lists what a run changed in the workspace.
+	// FilesChanged lists what changed in the workspace: by a run, or, with an
+	// empty Run, by somebody who uploaded or deleted. It comes again for the
+	// same run once copies of the files are kept.
 	FilesChanged struct {
-		Run   RunID `json:"run"`
+		Run   RunID `json:"run,omitempty"`
 		Files Files `json:"files"`
 	}
 )
@@ -278,7 +276,6 @@ func (CellKindSet) Event() string      { return "cell.kind" }
 func (CellCleared) Event() string      { return "cell.cleared" }
 func (RunQueued) Event() string        { return "run.queued" }
 func (RunSent) Event() string          { return "run.sent" }
-func (RunStarted) Event() string       { return "run.started" }
 func (RunStage) Event() string         { return "run.stage" }
 func (RunEnded) Event() string         { return "run.ended" }
 func (StreamAppended) Event() string   { return "output.stream" }

@@ -33,10 +33,11 @@ type State struct {
 	Queue []RunID        `json:"queue,omitempty"` // waiting, in order
 	Live  RunID          `json:"live,omitempty"`  // sent to the kernel and not ended
 
-	Kernel Kernel `json:"kernel"`
-	Input  *Input `json:"input,omitempty"` // what the live run waits for
-	Count  int    `json:"count"`           // execution count of the kernel
-	Order  int64  `json:"order"`           // counts runs sent, over all kernels
+	Kernel Kernel          `json:"kernel"`
+	Files  map[string]File `json:"files,omitempty"` // the workspace, by path, as last reported
+	Input  *Input          `json:"input,omitempty"` // what the live run waits for
+	Count  int             `json:"count"`           // execution count of the kernel
+	Order  int64           `json:"order"`           // counts runs sent, over all kernels
 }
 
 // CellKind says what a cell holds.
