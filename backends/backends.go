@@ -200,7 +200,8 @@ type Sandbox interface {
 // Attacher is a backend whose sandboxes outlive the server.
 type Attacher interface {
 	// Attach connects again to a sandbox started earlier, perhaps by an
-	// earlier server. ErrGone if there is none.
+	// earlier server. ErrGone if there is none, as an *ExitError where it is
+	// still known how it ended.
 	Attach(ctx context.Context, id ID) (Sandbox, error)
 }
 
@@ -251,3 +252,11 @@ func (r *Registry) Backend(name string) (Backend, error) {
 	}
 	return nil, fmt.Errorf("there is no backend %q; this server has %v", name, r.names)
 }
+
+// ExitError is ErrGone with the record of how the sandbox ended.
+type ExitError struct{ Exit Exit }
+
+func (e *ExitError) Error() string { return "sandbox is gone: " + string(e.Exit.Cause) }
+
+// Unwrap makes it ErrGone.
+func (e *ExitError) Unwrap() error { return ErrGone }
