@@ -159,7 +159,15 @@ type Exit struct {
 	OOMKills   int64         `json:"oom_kills,omitempty"`
 	PeakMemory int64         `json:"peak_memory,omitempty"` // bytes
 	CPU        time.Duration `json:"cpu,omitempty"`
+
+	// Detail holds the guest's last words on standard error, at most 4 KiB,
+	// for operators. They come from inside and are not to be trusted.
+	Detail string `json:"detail,omitempty"`
 }
+
+// OrphanCode is the exit code of a guest that ends because no server claimed
+// it in time.
+const OrphanCode = 75
 
 // Backend makes sandboxes of one technology. Methods may be called
 // concurrently.

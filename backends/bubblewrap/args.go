@@ -1,0 +1,237 @@
+package bubblewrap
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sandbook/backends"
+	"sandbook/backends/internal/shim/job"
+)
+
+// guestPath is where the guest program is inside a sandbox.
+const guestPath = "/run/sandbook/guest"
+
+// The user inside a sandbox. Outside it is another one.
+const insideID = 1000
+
+// shmSize bounds /dev/shm, in bytes.
+const shmSize = 64 << 20
+
+// etc lists what runtimes read from /etc. Everything else there stays out.
+var etc = []string{
+	"alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf", "fonts", "ImageMagick-6",
+	"inputrc", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "ld.so.cache", "ld.so.conf",
+	"ld.so.conf.d", "localtime", "magic", "magic.mime", "matplotlibrc", "mime.types", "perl", "pki",
+	"protocols", "python3", "python3.11", "python3.12", "python3.13", "python3.14", "R", "services",
+	"ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone", "xml",
+}
+
+// masked lists the files of /proc that tell about the host.
+var masked = []string{
+	"cmdline", "config.gz", "diskstats", "interrupts", "kallsyms", "kcore", "key-users", "keys", "kmsg",
+	"kpagecgroup", "kpagecount", "kpageflags", "latency_stats", "modules", "mtrr", "pagetypeinfo",
+	"partitions", "sched_debug", "schedstat", "slabinfo", "softirqs", "swaps", "sysrq-trigger",
+	"timer_list", "timer_stats", "vmallocinfo", "zoneinfo",
+}
+
+// maskedDirs lists the folders of /proc that tell about the host.
+var maskedDirs = []string{"acpi", "asound", "dynamic_debug", "scsi", "pressure"}
+
+// environment a guest finds where the spec sets nothing else.
+var defaultEnv = []string{
+	"PATH=/usr/local/bin:/usr/bin:/bin",
+	"HOME=/work",
+	"LANG=C.UTF-8",
+	"USER=user",
+	"LOGNAME=user",
+	"SHELL=/bin/sh",
+	"TMPDIR=/tmp",
+}
+
+// files that are written into every sandbox.
+var files = []struct{ path, content string }{
+	{"/etc/passwd", "root:x:0:0:root:/root:/usr/sbin/nologin\nuser:x:1000:1000:user:/work:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"},
+	{"/etc/group", "root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n"},
+	{"/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n127.0.0.1 sandbox\n"},
+	{"/etc/hostname", "sandbox\n"},
+	{"/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"},
+	{"/etc/resolv.conf", ""},
+	{"/etc/machine-id", "00000000000000000000000000000000\n"},
+}
+
+// runtime is what of the host every sandbox shows. It is found out once.
+type runtime struct {
+	links  [][2]string // symbolic links at the root: target, path
+	binds  []string    // host paths shown at the same place
+	masks  []string
+	maskDs []string
+}
+
+// findRuntime looks at the host's file system.
+func findRuntime() runtime {
+	rt := runtime{binds: []string{"/usr"}}
+	for _, p := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
+		fi, err := os.Lstat(p)
+		switch {
+		case err != nil:
+		case fi.Mode()&os.ModeSymlink != 0:
+			if target, err := os.Readlink(p); err == nil {
+				rt.links = append(rt.links, [2]string{target, p})
+			}
+		default:
+			rt.binds = append(rt.binds, p)
+		}
+	}
+	for _, name := range etc {
+		if _, err := os.Stat("/etc/" + name); err == nil {
+			rt.binds = append(rt.binds, "/etc/"+name)
+		}
+	}
+	for _, name := range masked {
+		if _, err := os.Lstat("/proc/" + name); err == nil {
+			rt.masks = append(rt.masks, "/proc/"+name)
+		}
+	}
+	for _, name := range maskedDirs {
+		if _, err := os.Lstat("/proc/" + name); err == nil {
+			rt.maskDs = append(rt.maskDs, "/proc/"+name)
+		}
+	}
+	return rt
+}
+
+// options builds bubblewrap's options for a spec, and the contents of the
+// descriptors they name. It looks at nothing but its arguments.
+func options(rt runtime, spec backends.Spec) (args []string, data [][]byte) {
+	add := func(a ...string) { args = append(args, a...) }
+	add("--unshare-all", "--unshare-user", "--disable-userns",
+		"--die-with-parent", "--new-session", "--as-pid-1",
+		"--cap-drop", "ALL",
+		"--uid", strconv.Itoa(insideID), "--gid", strconv.Itoa(insideID),
+		"--hostname", "sandbox", "--clearenv")
+	for _, kv := range environment(spec.Env) {
+		k, v, _ := strings.Cut(kv, "=")
+		add("--setenv", k, v)
+	}
+	add("--perms", "0755", "--dir", "/etc", "--perms", "0755", "--dir", "/etc/ssl", "--perms", "0755", "--dir", "/run",
+		"--perms", "0755", "--dir", "/run/sandbook", "--perms", "0755", "--dir", "/var")
+	for _, b := range rt.binds {
+		add("--ro-bind", b, b)
+	}
+	for _, l := range rt.links {
+		add("--symlink", l[0], l[1])
+	}
+	for i, f := range files {
+		add("--perms", "0444", "--file", strconv.Itoa(job.FDData+i), f.path)
+		data = append(data, []byte(f.content))
+	}
+	add("--proc", "/proc")
+	for _, m := range rt.masks {
+		add("--ro-bind", "/dev/null", m)
+	}
+	for _, m := range rt.maskDs {
+		add("--perms", "0555", "--size", "4096", "--tmpfs", m, "--remount-ro", m)
+	}
+	add("--dev", "/dev", "--bind", job.Shm, "/dev/shm")
+	add("--bind", job.Workspace, "/work", "--bind", job.Tmp, "/tmp", "--symlink", "../tmp", "/var/tmp")
+	add("--ro-bind", job.Guest, guestPath)
+	for i, m := range spec.Mounts {
+		add("--ro-bind", fmt.Sprint(job.MountBase, i), m.Target)
+	}
+	add("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/work")
+	add("--seccomp", strconv.Itoa(job.FDSeccomp), "--block-fd", strconv.Itoa(job.FDBlock))
+	return args, data
+}
+
+// environment adds the defaults for what env does not set.
+func environment(env []string) []string {
+	out := slices.Clone(env)
+	for _, d := range defaultEnv {
+		name, _, _ := strings.Cut(d, "=")
+		if !slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, name+"=") }) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// argv is the guest's argument vector.
+func argv(spec backends.Spec) []string {
+	out := append([]string{guestPath}, spec.Args...)
+	return append(out,
+		"--listen-fd", strconv.Itoa(job.FDListen),
+		"--workspace", "/work",
+		"--orphan", spec.Limits.Orphan.String())
+}
+
+// reserved are the places in a sandbox that a mount may not cover.
+var reserved = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/sys", "/dev", "/etc", "/work", "/tmp", "/run/sandbook"}
+
+// validate checks what the caller chose. Its errors are sentences for people.
+func validate(spec backends.Spec, install string) error {
+	if !validName(string(spec.ID)) {
+		return fmt.Errorf("The sandbox id %q is not made of at most 64 lower-case letters, digits and dashes.", spec.ID) //nolint:revive,staticcheck // for people
+	}
+	if spec.Labels.Install != install {
+		return fmt.Errorf("The sandbox belongs to install %q, but this backend works for %q.", spec.Labels.Install, install) //nolint:revive,staticcheck // for people
+	}
+	for _, kv := range spec.Env {
+		k, _, ok := strings.Cut(kv, "=")
+		if !ok || k == "" || strings.ContainsRune(kv, 0) {
+			return fmt.Errorf("The environment entry %q is not NAME=VALUE.", k) //nolint:revive,staticcheck // for people
+		}
+	}
+	for _, a := range spec.Args {
+		if strings.ContainsRune(a, 0) {
+			return fmt.Errorf("The guest argument %q holds a zero byte.", a) //nolint:revive,staticcheck // for people
+		}
+	}
+	for _, m := range spec.Mounts {
+		if err := validateMount(m); err != nil {
+			return err
+		}
+	}
+	fi, err := os.Stat(spec.Guest)
+	if err != nil {
+		return fmt.Errorf("The guest program is missing: %w.", err) //nolint:revive,staticcheck // for people
+	}
+	if !fi.Mode().IsRegular() {
+		return fmt.Errorf("The guest program %s is not a file.", spec.Guest) //nolint:revive,staticcheck // for people
+	}
+	return nil
+}
+
+func validateMount(m backends.Mount) error {
+	if !path.IsAbs(m.Target) || path.Clean(m.Target) != m.Target || m.Target == "/" || strings.ContainsRune(m.Target, 0) {
+		return fmt.Errorf("The mount target %q is not a clean absolute path.", m.Target) //nolint:revive,staticcheck // for people
+	}
+	for _, r := range reserved {
+		if m.Target == r || strings.HasPrefix(m.Target, r+"/") {
+			return fmt.Errorf("The mount target %s is within %s, which belongs to the sandbox itself.", m.Target, r) //nolint:revive,staticcheck // for people
+		}
+	}
+	if !path.IsAbs(m.Source) || strings.ContainsRune(m.Source, 0) {
+		return fmt.Errorf("The mount source %q is not an absolute path.", m.Source) //nolint:revive,staticcheck // for people
+	}
+	if _, err := os.Stat(m.Source); err != nil {
+		return fmt.Errorf("The mount source is missing: %w.", err) //nolint:revive,staticcheck // for people
+	}
+	return nil
+}
+
+// validName reports whether s is safe as a file name and a group name.
+func validName(s string) bool {
+	if s == "" || len(s) > 64 || s[0] == '-' {
+		return false
+	}
+	for _, r := range s {
+		if (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' {
+			return false
+		}
+	}
+	return true
+}

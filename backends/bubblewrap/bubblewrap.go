@@ -1,0 +1,177 @@
+// Package bubblewrap makes sandboxes with bubblewrap: all namespaces, a user
+// that is nobody outside, an allow-list of system calls, no capabilities, no
+// network, a read-only runtime from the host's /usr, a private workspace in
+// memory with a quota, and control groups. It shares the host's kernel, and so
+// is not a boundary for tenants that attack kernels.
+//
+// # What must hold and what may be missing
+//
+// Namespaces, the filter and the workspace quota are required: where one of
+// them cannot be had, no sandbox starts and Probe says why. Limits on memory,
+// processes and processor time need control groups. An ordinary user without
+// delegation has none; sandboxes start all the same, Caps lists the limits as
+// missing with the way to get them, and nothing else pretends to be one.
+//
+// # How it is built
+//
+// Each sandbox has a shim (backends/internal/shim) that outlives the server.
+// The run directory of a sandbox, <RunDir>/<id>, holds its labels, the socket
+// its guest listens on, and at last how it ended; it is the only state, and
+// what Attach and Reap go by. A server under a service manager should be
+// stopped without its children (systemd: KillMode=process), or its sandboxes
+// end with it.
+//
+// As root, each sandbox's processes belong to a host user of their own, so
+// that no quota the kernel keeps per user is shared. As an ordinary user they
+// are that user's.
+package bubblewrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+
+	"sandbook/backends"
+	"sandbook/backends/internal/cgroup"
+	"sandbook/backends/internal/seccomp"
+)
+
+// Name is the registry key.
+const Name = "bubblewrap"
+
+// Options say where a backend keeps its state and whose it is.
+type Options struct {
+	RunDir  string // absolute; made if missing, closed to others
+	Install string // install id
+}
+
+// Backend makes sandboxes with bubblewrap.
+type Backend struct {
+	opts Options
+
+	setup func() (host, error)
+
+	mu   sync.Mutex
+	uids map[int]backends.ID // host users in use; nil until read from disk
+}
+
+var (
+	_ backends.Backend  = (*Backend)(nil)
+	_ backends.Attacher = (*Backend)(nil)
+)
+
+// host is what a backend knows of the machine; it does not change.
+type host struct {
+	bwrap   string
+	runtime runtime
+	filter  []byte
+	cgroup  *cgroup.Host
+}
+
+// New makes a backend. It touches nothing yet.
+func New(opts Options) (*Backend, error) {
+	if !filepath.IsAbs(opts.RunDir) {
+		return nil, fmt.Errorf("run directory %q is not absolute", opts.RunDir)
+	}
+	if !validName(opts.Install) {
+		return nil, fmt.Errorf("install id %q is not made of lower-case letters, digits and dashes", opts.Install)
+	}
+	b := &Backend{opts: opts}
+	b.setup = sync.OnceValues(b.look)
+	return b, nil
+}
+
+// Name implements backends.Backend.
+func (*Backend) Name() string { return Name }
+
+// look finds out once what the host has.
+func (b *Backend) look() (host, error) {
+	var h host
+	path, err := exec.LookPath("bwrap")
+	if err != nil {
+		return h, errors.New("Bubblewrap is not installed. Install it with `apt install bubblewrap` and start again.") //nolint:revive,staticcheck // for people
+	}
+	if h.bwrap, err = filepath.EvalSymlinks(path); err != nil {
+		return h, err
+	}
+	if h.filter, err = seccomp.Filter(); err != nil {
+		return h, err
+	}
+	if err := os.MkdirAll(b.opts.RunDir, 0o700); err != nil {
+		return h, fmt.Errorf("make the run directory: %w", err)
+	}
+	h.runtime = findRuntime()
+	h.cgroup = cgroup.Detect(b.opts.Install)
+	return h, nil
+}
+
+// Host users of sandboxes: each install has a block of its own in a range that
+// nothing else on a usual host uses.
+const (
+	firstUID   = 2_000_000
+	uidsPer    = 4096
+	uidInstall = 4096
+)
+
+// takeUID reserves a host user for a sandbox. Zero means the server's own,
+// which is what an ordinary user gets.
+func (b *Backend) takeUID(id backends.ID) (int, error) {
+	if os.Geteuid() != 0 {
+		return 0, nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.uids == nil {
+		b.uids = map[int]backends.ID{}
+		for _, l := range b.list() {
+			b.uids[l.UID] = l.ID
+		}
+	}
+	f := fnv.New32a()
+	_, _ = f.Write([]byte(b.opts.Install))
+	base := firstUID + int(f.Sum32()%uidInstall)*uidsPer
+	for uid := base; uid < base+uidsPer; uid++ {
+		if _, used := b.uids[uid]; !used {
+			b.uids[uid] = id
+			return uid, nil
+		}
+	}
+	return 0, fmt.Errorf("The limit of %d sandboxes on one host is reached; end some first.", uidsPer) //nolint:revive,staticcheck // for people
+}
+
+func (b *Backend) freeUID(id backends.ID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for uid, of := range b.uids {
+		if of == id {
+			delete(b.uids, uid)
+		}
+	}
+}
+
+// Start implements backends.Backend.
+func (b *Backend) Start(ctx context.Context, spec backends.Spec) (backends.Sandbox, error) {
+	h, err := b.setup()
+	if err != nil {
+		return nil, err
+	}
+	spec.Limits = spec.Limits.WithDefaults()
+	if err := validate(spec, b.opts.Install); err != nil {
+		return nil, err
+	}
+	uid, err := b.takeUID(spec.ID)
+	if err != nil {
+		return nil, err
+	}
+	s, err := b.start(ctx, h, spec, uid)
+	if err != nil {
+		b.freeUID(spec.ID)
+		return nil, err
+	}
+	return s, nil
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+
+	"sandbook/backends/internal/shim/job"
+)
+
+// prepare builds, in this process's own mount namespace, everything that
+// bubblewrap binds into the sandbox besides the host's runtime: sized file
+// systems, the guest program and the requested host paths. It is built inside
+// the run directory and then moved to job.Staging, where the sandbox's user
+// can reach it; the host path of nothing is needed afterwards.
+func prepare(j *job.Job) error {
+	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	at := job.MountPoint
+	if err := mountTmpfs(at, "mode=0711,size=64m,nr_inodes=4096", 0); err != nil {
+		return err
+	}
+	inside := func(path string) string { return at + strings.TrimPrefix(path, job.Staging) }
+	owner := fmt.Sprintf("uid=%d,gid=%d", j.UID, j.UID)
+	for _, m := range []struct {
+		path, opts string
+	}{
+		{job.Workspace, fmt.Sprintf("mode=0700,%s,size=%d,nr_inodes=%d", owner, j.Workspace, j.Inodes)},
+		{job.Tmp, fmt.Sprintf("mode=1777,%s,size=%d,nr_inodes=%d", owner, j.Tmp, j.TmpInodes)},
+		{job.Shm, fmt.Sprintf("mode=1777,%s,size=%d,nr_inodes=%d", owner, j.Shm, j.TmpInodes)},
+	} {
+		if err := os.Mkdir(inside(m.path), 0o755); err != nil { //nolint:gosec // a mount point
+			return err
+		}
+		if err := mountTmpfs(inside(m.path), m.opts, syscall.MS_NODEV); err != nil {
+			return err
+		}
+	}
+	if err := copyGuest(j.Guest, inside(job.Guest)); err != nil {
+		return fmt.Errorf("copy the guest program: %w", err)
+	}
+	for i, source := range j.Mounts {
+		if err := bind(source, inside(fmt.Sprint(job.MountBase, i))); err != nil {
+			return fmt.Errorf("bind %s: %w", source, err)
+		}
+	}
+	if err := syscall.Mount(at, job.Staging, "", syscall.MS_MOVE, ""); err != nil {
+		return fmt.Errorf("move to %s: %w", job.Staging, err)
+	}
+	return nil
+}
+
+func mountTmpfs(path, opts string, flags uintptr) error {
+	if err := syscall.Mount("sandbook", path, "tmpfs", syscall.MS_NOSUID|flags, opts); err != nil {
+		return fmt.Errorf("mount a file system of memory: %w", err)
+	}
+	return nil
+}
+
+func bind(source, target string) error {
+	fi, err := os.Stat(source)
+	if err != nil {
+		return err
+	}
+	if fi.IsDir() {
+		err = os.Mkdir(target, 0o755) //nolint:gosec // a mount point
+	} else {
+		err = os.WriteFile(target, nil, 0o644) //nolint:gosec // a mount point
+	}
+	if err != nil {
+		return err
+	}
+	return syscall.Mount(source, target, "", syscall.MS_BIND|syscall.MS_REC, "")
+}
+
+// copyGuest copies the guest rather than binding it, so that no mount of the
+// sandbox names a folder of the server.
+func copyGuest(from, to string) error {
+	in, err := os.Open(from) //nolint:gosec // the server's own program
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755) //nolint:gosec // as above
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Chmod(0o555), out.Close())
+}
+
+// listen makes the guest's listening socket at a name in the current folder.
+func listen(name string) (*os.File, error) {
+	_ = os.Remove(name)
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "guest") //nolint:gosec // a descriptor
+	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrUnix{Name: name}), syscall.Listen(fd, 8)); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
