@@ -65,10 +65,10 @@ var files = []struct{ path, content string }{
 
 // runtime is what of the host every sandbox shows. It is found out once.
 type runtime struct {
-	links  [][2]string // symbolic links at the root: target, path
-	binds  []string    // host paths shown at the same place
-	masks  []string
-	maskDs []string
+	links    [][2]string // symbolic links at the root: target, path
+	binds    []string    // host paths shown at the same place
+	masks    []string
+	maskDirs []string
 }
 
 // findRuntime looks at the host's file system.
@@ -91,22 +91,47 @@ func findRuntime() runtime {
 			rt.binds = append(rt.binds, "/etc/"+name)
 		}
 	}
+	// What others may not read on the host, nobody can read inside.
 	for _, name := range masked {
-		if _, err := os.Lstat("/proc/" + name); err == nil {
+		if fi, err := os.Stat("/proc/" + name); err == nil && fi.Mode().Perm()&0o004 != 0 {
 			rt.masks = append(rt.masks, "/proc/"+name)
 		}
 	}
 	for _, name := range maskedDirs {
-		if _, err := os.Lstat("/proc/" + name); err == nil {
-			rt.maskDs = append(rt.maskDs, "/proc/"+name)
+		if fi, err := os.Stat("/proc/" + name); err == nil && fi.IsDir() {
+			rt.maskDirs = append(rt.maskDirs, "/proc/"+name)
 		}
 	}
 	return rt
 }
 
-// options builds bubblewrap's options for a spec, and the contents of the
-// descriptors they name. It looks at nothing but its arguments.
-func options(rt runtime, spec backends.Spec) (args []string, data [][]byte) {
+// tree is what the root folder of a sandbox shows.
+func tree(rt runtime, spec backends.Spec) []job.Node {
+	var out []job.Node
+	for _, d := range []string{"/proc", "/dev", "/work", "/tmp", "/etc/ssl", "/run/sandbook", "/var"} {
+		out = append(out, job.Node{Kind: job.Dir, Path: d})
+	}
+	for _, b := range rt.binds {
+		out = append(out, job.Node{Kind: job.Bind, Path: b, Source: b})
+	}
+	for _, l := range rt.links {
+		out = append(out, job.Node{Kind: job.Link, Path: l[1], Text: l[0]})
+	}
+	for _, f := range files {
+		out = append(out, job.Node{Kind: job.File, Path: f.path, Text: f.content})
+	}
+	out = append(out,
+		job.Node{Kind: job.Link, Path: "/var/tmp", Text: "../tmp"},
+		job.Node{Kind: job.Copy, Path: guestPath, Source: spec.Guest})
+	for _, m := range spec.Mounts {
+		out = append(out, job.Node{Kind: job.Bind, Path: m.Target, Source: m.Source})
+	}
+	return out
+}
+
+// options builds bubblewrap's options. The root folder with everything in it
+// was prepared by the shim and is bound as one, read-only.
+func options(rt runtime, spec backends.Spec) (args []string) {
 	add := func(a ...string) { args = append(args, a...) }
 	add("--unshare-all", "--unshare-user", "--disable-userns",
 		"--die-with-parent", "--new-session", "--as-pid-1",
@@ -117,34 +142,17 @@ func options(rt runtime, spec backends.Spec) (args []string, data [][]byte) {
 		k, v, _ := strings.Cut(kv, "=")
 		add("--setenv", k, v)
 	}
-	add("--perms", "0755", "--dir", "/etc", "--perms", "0755", "--dir", "/etc/ssl", "--perms", "0755", "--dir", "/run",
-		"--perms", "0755", "--dir", "/run/sandbook", "--perms", "0755", "--dir", "/var")
-	for _, b := range rt.binds {
-		add("--ro-bind", b, b)
-	}
-	for _, l := range rt.links {
-		add("--symlink", l[0], l[1])
-	}
-	for i, f := range files {
-		add("--perms", "0444", "--file", strconv.Itoa(job.FDData+i), f.path)
-		data = append(data, []byte(f.content))
-	}
-	add("--proc", "/proc")
+	add("--ro-bind", job.Root, "/", "--proc", "/proc")
 	for _, m := range rt.masks {
 		add("--ro-bind", "/dev/null", m)
 	}
-	for _, m := range rt.maskDs {
+	for _, m := range rt.maskDirs {
 		add("--perms", "0555", "--size", "4096", "--tmpfs", m, "--remount-ro", m)
 	}
-	add("--dev", "/dev", "--bind", job.Shm, "/dev/shm")
-	add("--bind", job.Workspace, "/work", "--bind", job.Tmp, "/tmp", "--symlink", "../tmp", "/var/tmp")
-	add("--ro-bind", job.Guest, guestPath)
-	for i, m := range spec.Mounts {
-		add("--ro-bind", fmt.Sprint(job.MountBase, i), m.Target)
-	}
-	add("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/work")
+	add("--dev", "/dev", "--bind", job.Shm, "/dev/shm", "--remount-ro", "/dev")
+	add("--bind", job.Workspace, "/work", "--bind", job.Tmp, "/tmp", "--chdir", "/work")
 	add("--seccomp", strconv.Itoa(job.FDSeccomp), "--block-fd", strconv.Itoa(job.FDBlock))
-	return args, data
+	return args
 }
 
 // environment adds the defaults for what env does not set.

@@ -93,19 +93,15 @@ func (b *Backend) makeDir(l labels) error {
 
 func newJob(h host, spec backends.Spec, dir string, uid int) job.Job {
 	l := spec.Limits
-	j := job.Job{
+	return job.Job{
 		Dir: dir, Bwrap: h.bwrap, Argv: argv(spec), Seccomp: h.filter,
-		Guest: spec.Guest, UID: uid, Files: l.OpenFiles,
+		Args: options(h.runtime, spec), Tree: tree(h.runtime, spec),
+		UID: uid, Files: l.OpenFiles,
 		Workspace: l.Workspace, Inodes: l.WorkspaceInodes,
 		Tmp: l.Tmp, TmpInodes: l.WorkspaceInodes, Shm: min(shmSize, l.Memory),
 		Group:  h.cgroup.Group(string(spec.ID)),
 		Limits: cgroup.Limits{Memory: l.Memory, CPU: l.CPU, Pids: l.Pids},
 	}
-	j.Args, j.Data = options(h.runtime, spec)
-	for _, m := range spec.Mounts {
-		j.Mounts = append(j.Mounts, m.Source)
-	}
-	return j
 }
 
 // start brings a sandbox up and connects to its guest.

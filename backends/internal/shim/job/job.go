@@ -27,7 +27,6 @@ const (
 	FDListen  = 4
 	FDSeccomp = 5
 	FDBlock   = 6
-	FDData    = 7 // and following
 )
 
 // Where the shim prepares what bubblewrap binds: in its own mount namespace,
@@ -35,11 +34,10 @@ const (
 // although the server's folders are closed to everyone else.
 const (
 	Staging   = "/tmp"
+	Root      = Staging + "/root" // becomes the sandbox's root folder
 	Workspace = Staging + "/work"
 	Tmp       = Staging + "/tmp"
 	Shm       = Staging + "/shm"
-	Guest     = Staging + "/guest"
-	MountBase = Staging + "/mount" // followed by the number of the mount
 )
 
 // MountPoint is the folder within a sandbox's run directory over which the
@@ -56,11 +54,9 @@ type Job struct {
 	Args  []string `json:"args"` // options of bubblewrap, read by it from FDArgs
 	Argv  []string `json:"argv"` // the guest's argument vector
 
-	Data    [][]byte `json:"data"` // contents of the descriptors from FDData on
-	Seccomp []byte   `json:"seccomp"`
+	Seccomp []byte `json:"seccomp"`
 
-	Guest  string   `json:"guest"`  // host path of the guest program
-	Mounts []string `json:"mounts"` // host paths, bound at MountBase+index
+	Tree []Node `json:"tree"` // what the root folder shows
 
 	// Host user and group of the sandbox's processes. Zero keeps the shim's
 	// own: then it runs in a user namespace of an ordinary user.
@@ -97,4 +93,24 @@ type Exit struct {
 	Killed bool         `json:"killed"` // the server asked for it
 	Usage  cgroup.Usage `json:"usage"`
 	Detail string       `json:"detail"` // last words on standard error
+}
+
+// Kind says what a Node is.
+type Kind string
+
+// The kinds of nodes. Missing parents of a node are made as folders.
+const (
+	Dir  Kind = "dir"
+	Link Kind = "link" // Text is the target
+	File Kind = "file" // Text is the content
+	Copy Kind = "copy" // a program copied from Source
+	Bind Kind = "bind" // Source as it is, with what is mounted below
+)
+
+// Node is one entry of the sandbox's root folder.
+type Node struct {
+	Kind   Kind   `json:"kind"`
+	Path   string `json:"path"` // absolute and clean
+	Text   string `json:"text,omitempty"`
+	Source string `json:"source,omitempty"` // host path
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -12,11 +13,13 @@ import (
 )
 
 // prepare builds, in this process's own mount namespace, everything that
-// bubblewrap binds into the sandbox besides the host's runtime: sized file
-// systems, the guest program and the requested host paths. It is built inside
-// the run directory and then moved to job.Staging, where the sandbox's user
-// can reach it; the host path of nothing is needed afterwards.
+// bubblewrap binds into the sandbox: its root folder and sized file systems.
+// They are built inside the run directory and then moved to job.Staging, where
+// the sandbox's user can reach them; the host path of nothing is needed
+// afterwards, and no mount of the sandbox names a folder of the server.
 func prepare(j *job.Job) error {
+	old := syscall.Umask(0o022)
+	defer syscall.Umask(old)
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
@@ -40,18 +43,38 @@ func prepare(j *job.Job) error {
 			return err
 		}
 	}
-	if err := copyGuest(j.Guest, inside(job.Guest)); err != nil {
-		return fmt.Errorf("copy the guest program: %w", err)
-	}
-	for i, source := range j.Mounts {
-		if err := bind(source, inside(fmt.Sprint(job.MountBase, i))); err != nil {
-			return fmt.Errorf("bind %s: %w", source, err)
+	for _, n := range j.Tree {
+		if err := grow(inside(job.Root), n); err != nil {
+			return fmt.Errorf("make %s: %w", n.Path, err)
 		}
 	}
 	if err := syscall.Mount(at, job.Staging, "", syscall.MS_MOVE, ""); err != nil {
 		return fmt.Errorf("move to %s: %w", job.Staging, err)
 	}
 	return nil
+}
+
+// grow makes one entry of the sandbox's root folder.
+func grow(root string, n job.Node) error {
+	path := root + n.Path
+	if n.Kind == job.Dir {
+		return os.MkdirAll(path, 0o755) //nolint:gosec // readable by the sandbox
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // as above
+		return err
+	}
+	switch n.Kind {
+	case job.Link:
+		return os.Symlink(n.Text, path)
+	case job.File:
+		return os.WriteFile(path, []byte(n.Text), 0o444) //nolint:gosec // as above
+	case job.Copy:
+		return copyProgram(n.Source, path)
+	case job.Bind:
+		return bind(n.Source, path)
+	default:
+		return fmt.Errorf("unknown kind %q", n.Kind)
+	}
 }
 
 func mountTmpfs(path, opts string, flags uintptr) error {
@@ -67,7 +90,7 @@ func bind(source, target string) error {
 		return err
 	}
 	if fi.IsDir() {
-		err = os.Mkdir(target, 0o755) //nolint:gosec // a mount point
+		err = os.MkdirAll(target, 0o755) //nolint:gosec // a mount point
 	} else {
 		err = os.WriteFile(target, nil, 0o644) //nolint:gosec // a mount point
 	}
@@ -77,9 +100,9 @@ func bind(source, target string) error {
 	return syscall.Mount(source, target, "", syscall.MS_BIND|syscall.MS_REC, "")
 }
 
-// copyGuest copies the guest rather than binding it, so that no mount of the
-// sandbox names a folder of the server.
-func copyGuest(from, to string) error {
+// copyProgram copies rather than binds, so that no mount of the sandbox names
+// a folder of the server, and the server can be updated meanwhile.
+func copyProgram(from, to string) error {
 	in, err := os.Open(from) //nolint:gosec // the server's own program
 	if err != nil {
 		return err

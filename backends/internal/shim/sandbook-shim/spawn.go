@@ -92,20 +92,11 @@ func (w *watch) spawn(listener *os.File) error {
 		return err
 	}
 	files := []*os.File{null, stderrW, stderrW, nil, listener, nil, theirs}
-	contents := append([][]byte{nulSeparated(w.job.Args), w.job.Seccomp}, w.job.Data...)
-	for i, b := range contents {
-		f, err := dataFD(b)
-		if err != nil {
-			return err
-		}
-		switch i {
-		case 0:
-			files[job.FDArgs] = f
-		case 1:
-			files[job.FDSeccomp] = f
-		default:
-			files = append(files, f)
-		}
+	if files[job.FDArgs], err = dataFD(nulSeparated(w.job.Args)); err != nil {
+		return err
+	}
+	if files[job.FDSeccomp], err = dataFD(w.job.Seccomp); err != nil {
+		return err
 	}
 	if _, err := ours.Write([]byte{1}); err != nil {
 		return err
