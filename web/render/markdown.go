@@ -26,7 +26,7 @@ const maxMarkdown = 512 << 10
 // and are left out.
 func Markdown(src string, o Options) HTML {
 	src = validUTF8(src)
-	if len(src) > maxMarkdown {
+	if len(src) > maxMarkdown || entangled(src) {
 		return plainBlock(src)
 	}
 	out, ok := o.goldmark(src)
@@ -38,6 +38,32 @@ func Markdown(src string, o Options) HTML {
 	}
 	return plainBlock(src)
 }
+
+// entangled says whether a parser that pairs brackets and emphasis within a
+// paragraph would need too long: its work grows with the square of their number.
+func entangled(src string) bool {
+	const most = 2e8
+	work, marks, blank := 0, 0, true
+	for i := range len(src) {
+		switch src[i] {
+		case '[', '*', '_', '~', '<':
+			marks++
+			blank = false
+		case '\n':
+			if blank || newBlock.MatchString(src[i+1:min(len(src), i+8)]) {
+				work, marks = work+marks*marks, 0
+			}
+			blank = true
+		case ' ', '\t', '\r', '>':
+		default:
+			blank = false
+		}
+	}
+	return work+marks*marks > most
+}
+
+// newBlock matches the start of a line that ends the paragraph before it.
+var newBlock = regexp.MustCompile(`^ {0,3}(?:[-*+] |#{1,3} )\S?`)
 
 // plainBlock shows text as it is.
 func plainBlock(src string) HTML {
