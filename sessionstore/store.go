@@ -1,0 +1,277 @@
+// Package sessionstore keeps everything durable in one SQLite file: the event
+// log of each notebook, snapshots, what lists and histories show, blobs,
+// tokens and settings. It satisfies kernel.Log and the blob interface of
+// artifacts. It is not where anything is decided: it stores what it is given,
+// all of it or nothing, and the only order it enforces is that of event
+// numbers.
+//
+// The data folder holds sandbook.db with its -wal and -shm files,
+// sandbook.lock (held while a server runs), reserve (room given up when the
+// disk is full) and backups/. Nothing in it is ever deleted because it could
+// not be read.
+package sessionstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"sandbook/kernel/notebook"
+	"sandbook/sessionstore/internal/db"
+
+	"golang.org/x/sys/unix"
+)
+
+// Options says where a store is and how it behaves. Only Dir is needed.
+type Options struct {
+	Dir     string           // data folder, made with mode 0700 if there is none
+	Now     func() time.Time // the clock; nil is time.Now
+	Reserve int64            // bytes kept free for a full disk; 0 is 8 MiB, negative none
+	Readers int              // connections that read; 0 is 4
+	// NoMaintenance leaves out the hourly clean-up in the background; Maintain
+	// can still be called.
+	NoMaintenance bool
+}
+
+// Store is an open data folder. Its methods may be called concurrently. Errors
+// that are a *notebook.Error anywhere in their chain are for people: Conflict,
+// NotFound, TooLarge, and Unavailable when the disk is full, read-only or
+// damaged; all others are for the log.
+type Store struct {
+	dir   string
+	now   func() time.Time
+	lock  *os.File
+	w     *writer
+	reads *sql.DB
+	rq    *db.Queries
+
+	summaries summaries
+	blobBytes counter
+
+	stop   context.CancelFunc
+	wg     sync.WaitGroup
+	closed sync.Once
+	cerr   error
+}
+
+const (
+	dbName      = "sandbook.db"
+	lockName    = "sandbook.lock"
+	ballastName = "reserve"
+	backupDir   = "backups"
+)
+
+// Open opens the data folder, upgrades its schema and starts the writer. A
+// folder another server uses, a damaged file and a newer schema are refused
+// with a sentence.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Reserve == 0 {
+		o.Reserve = 8 << 20
+	}
+	if o.Readers <= 0 {
+		o.Readers = 4
+	}
+	dir, err := prepareDir(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := lockDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{dir: dir, now: o.Now, lock: lock}
+	if err := s.open(ctx, o); err != nil {
+		return nil, errors.Join(err, s.release())
+	}
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop = stop
+	s.wg.Go(s.w.loop)
+	if err := s.sweep(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	if !o.NoMaintenance {
+		s.wg.Go(func() { s.maintainLoop(background) })
+	}
+	return s, nil
+}
+
+// OpenTokens opens the data folder for the sake of its tokens and settings,
+// beside a running server if there is one. Nothing else should be done with
+// the Store it returns.
+func OpenTokens(ctx context.Context, dir string) (*Store, error) {
+	s, err := Open(ctx, Options{Dir: dir, NoMaintenance: true, Reserve: -1})
+	if notebook.CodeOf(err) != notebook.Conflict || !errors.Is(err, unix.EWOULDBLOCK) {
+		return s, err
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, fmt.Errorf("data folder: %w", err)
+	}
+	s = &Store{dir: dir, now: time.Now, stop: func() {}}
+	if err := s.join(ctx); err != nil {
+		return nil, errors.Join(err, s.release())
+	}
+	s.wg.Go(s.w.loop)
+	return s, nil
+}
+
+// join opens what a running server has made, and takes nothing over.
+func (s *Store) join(ctx context.Context) error {
+	path := filepath.Join(s.dir, dbName)
+	if err := s.openWriter(ctx, path, -1); err != nil {
+		return err
+	}
+	has, wants, err := schema(ctx, s.w.pool, s.w.conn)
+	if err != nil {
+		return err
+	}
+	if has != wants {
+		return notebook.Errorf(notebook.Conflict, "The running server is of another version than this program. Use the same one.")
+	}
+	if s.w.q, err = db.Prepare(ctx, s.w.conn); err != nil {
+		return fmt.Errorf("prepare statements: %w", mapped(err))
+	}
+	if s.w.fence, err = s.w.q.Fence(ctx); err != nil {
+		return fmt.Errorf("read fence: %w", mapped(err))
+	}
+	return s.openReaders(ctx, path, 1)
+}
+
+func (s *Store) openWriter(ctx context.Context, path string, reserve int64) error {
+	pool, conn, err := openWriter(ctx, path)
+	if err != nil {
+		return err
+	}
+	s.w = &writer{
+		pool: pool, conn: conn,
+		jobs: make(chan *job, maxGroup), quit: make(chan struct{}), stopped: make(chan struct{}),
+		ballast: &ballast{path: filepath.Join(s.dir, ballastName), size: reserve},
+	}
+	return nil
+}
+
+func (s *Store) openReaders(ctx context.Context, path string, n int) error {
+	var err error
+	if s.reads, err = openReaders(path, n); err != nil {
+		return err
+	}
+	if s.rq, err = db.Prepare(ctx, s.reads); err != nil {
+		return fmt.Errorf("prepare statements: %w", mapped(err))
+	}
+	return nil
+}
+
+// open does what needs the lock but no goroutine.
+func (s *Store) open(ctx context.Context, o Options) error {
+	path := filepath.Join(s.dir, dbName)
+	if err := s.prepareFile(ctx, path); err != nil {
+		return err
+	}
+	if err := s.openWriter(ctx, path, o.Reserve); err != nil {
+		return err
+	}
+	if err := s.check(ctx, path); err != nil {
+		return err
+	}
+	var err error
+	if s.w.q, err = db.Prepare(ctx, s.w.conn); err != nil {
+		return fmt.Errorf("prepare statements: %w", mapped(err))
+	}
+	host, _ := os.Hostname() // only shown
+	s.w.fence, err = s.w.q.TakeOver(ctx, db.TakeOverParams{Host: host, Pid: int64(os.Getpid()), Started: ms(s.now())})
+	if err != nil {
+		return fmt.Errorf("take over: %w", mapped(err))
+	}
+	if err := s.openReaders(ctx, path, o.Readers); err != nil {
+		return err
+	}
+	total, err := s.rq.BlobBytes(ctx)
+	if err != nil {
+		return fmt.Errorf("count blobs: %w", mapped(err))
+	}
+	s.blobBytes.n.Store(total)
+	if err := s.w.ballast.restore(); err != nil {
+		return fmt.Errorf("make reserve: %w", err)
+	}
+	return nil
+}
+
+// Close commits what waits, folds the write-ahead log into the file and gives
+// the folder up. It may be called more than once.
+func (s *Store) Close() error {
+	s.closed.Do(func() {
+		s.stop()
+		close(s.w.quit)
+		s.wg.Wait()
+		s.cerr = s.release()
+	})
+	return s.cerr
+}
+
+// release closes whatever open opened.
+func (s *Store) release() error {
+	var errs []error
+	if s.rq != nil {
+		errs = append(errs, s.rq.Close())
+	}
+	if s.reads != nil {
+		errs = append(errs, s.reads.Close())
+	}
+	if s.w != nil {
+		if s.w.q != nil {
+			errs = append(errs, s.w.q.Close())
+		}
+		errs = append(errs, s.w.conn.Close(), s.w.pool.Close())
+	}
+	if s.lock != nil {
+		errs = append(errs, s.lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// tx is the one way to write.
+func (s *Store) tx(ctx context.Context, fn func(ctx context.Context, q *db.Queries) error) error {
+	return s.w.tx(ctx, fn)
+}
+
+// readTime bounds every read, so that none keeps the write-ahead log from
+// being folded in for long.
+const readTime = 30 * time.Second
+
+// view runs fn on one consistent state of the database.
+func (s *Store) view(ctx context.Context, fn func(ctx context.Context, q *db.Queries) error) error {
+	ctx, cancel := context.WithTimeout(ctx, readTime)
+	defer cancel()
+	tx, err := s.reads.BeginTx(ctx, nil)
+	if err != nil {
+		return mapped(fmt.Errorf("begin read: %w", err))
+	}
+	err = fn(ctx, s.rq.WithTx(tx))
+	if rerr := tx.Rollback(); rerr != nil && err == nil && !errors.Is(rerr, sql.ErrTxDone) {
+		err = fmt.Errorf("end read: %w", rerr)
+	}
+	return mapped(err)
+}
+
+// ms is a time as the database has it.
+func ms(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+// fromMS undoes ms.
+func fromMS(n int64) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(n).UTC()
+}
