@@ -14,6 +14,30 @@ func New(id ID) State {
 // Apply folds one event into s. It cannot fail: an event is a fact. What it
 // changes it copies, so earlier states stay as they were.
 func Apply(s State, e Event) State {
+	f := folder{State: s}
+	f.apply(e)
+	return f.State
+}
+
+// Fold applies events in order. It is Apply for each of them, and copies only
+// once what many of them change.
+func Fold(s State, events []Event) State {
+	f := folder{State: s}
+	for _, e := range events {
+		f.apply(e)
+	}
+	return f.State
+}
+
+// folder is a state under change. What is marked as its own has been copied
+// since it began, and may be changed in place; cells and runs themselves are
+// copied each time.
+type folder struct {
+	State
+	ownCells, ownRuns, ownQueue, ownFiles bool
+}
+
+func (s *folder) apply(e Event) {
 	s.Seq = e.Seq
 	switch b := e.Body.(type) {
 	case Created:
@@ -27,15 +51,47 @@ func Apply(s State, e Event) State {
 		s.Deleted = time.Time{}
 	case CellInserted, CellEdited, CellMoved, CellDeleted, CellRestored, CellKindSet, CellCleared:
 		s.Updated = e.At
-		s = applyCell(s, e)
+		s.applyCell(e)
 	case RunQueued, RunSent, RunStage, RunEnded, FilesChanged, InputRequested, InputAnswered:
-		s = applyRun(s, e)
+		s.applyRun(e)
 	case StreamAppended, StreamOmitted, OutputAdded, OutputUpdated, OutputsCleared:
-		s = applyOutput(s, e)
+		s.applyOutput(e)
 	default:
-		s = applyKernel(s, e)
+		s.applyKernel(e)
 	}
-	return s
+}
+
+// The slices and maps of s, its own.
+
+func (s *folder) cells() []*Cell {
+	if !s.ownCells {
+		s.Cells, s.ownCells = slices.Clone(s.Cells), true
+	}
+	return s.Cells
+}
+
+func (s *folder) runs() map[RunID]*Run {
+	if !s.ownRuns {
+		s.Runs, s.ownRuns = maps.Clone(s.Runs), true
+	}
+	return s.Runs
+}
+
+func (s *folder) queue() []RunID {
+	if !s.ownQueue {
+		s.Queue, s.ownQueue = slices.Clone(s.Queue), true
+	}
+	return s.Queue
+}
+
+func (s *folder) files() map[string]File {
+	if !s.ownFiles {
+		s.Files, s.ownFiles = maps.Clone(s.Files), true
+	}
+	if s.Files == nil {
+		s.Files = map[string]File{}
+	}
+	return s.Files
 }
 
 // place returns where a cell goes that stands after id.
@@ -46,96 +102,100 @@ func place(cells []*Cell, after CellID) int {
 	return slices.IndexFunc(cells, func(c *Cell) bool { return c.ID == after }) + 1
 }
 
-// with returns s with cell id replaced by a changed copy.
-func (s State) with(id CellID, change func(*Cell)) State {
+// with replaces cell id by a changed copy.
+func (s *folder) with(id CellID, change func(*Cell)) {
 	c, i := s.Cell(id)
 	if c == nil {
-		return s
+		return
 	}
 	n := *c
 	change(&n)
-	s.Cells = slices.Clone(s.Cells)
-	s.Cells[i] = &n
-	return s
+	s.cells()[i] = &n
 }
 
-// withRun returns s with run id replaced by a changed copy.
-func (s State) withRun(id RunID, change func(*Run)) State {
+// withRun replaces run id by a changed copy.
+func (s *folder) withRun(id RunID, change func(*Run)) {
 	r := s.Runs[id]
 	if r == nil {
-		return s
+		return
 	}
 	n := *r
 	change(&n)
-	s.Runs = maps.Clone(s.Runs)
-	s.Runs[id] = &n
-	return s
+	s.runs()[id] = &n
 }
 
 // dropRun forgets a run that nothing shows or waits for any more.
-func (s State) dropRun(id RunID) State {
+func (s *folder) dropRun(id RunID) {
 	if id == "" || id == s.Live || slices.Contains(s.Queue, id) {
-		return s
+		return
 	}
-	s.Runs = maps.Clone(s.Runs)
-	delete(s.Runs, id)
-	return s
+	delete(s.runs(), id)
 }
 
-func applyCell(s State, e Event) State {
+// unqueue takes a run off the queue.
+func (s *folder) unqueue(id RunID) {
+	switch i := slices.Index(s.Queue, id); {
+	case i == 0:
+		s.Queue = s.Queue[1:]
+	case i > 0:
+		s.Queue = slices.Delete(s.queue(), i, i+1)
+	}
+}
+
+func (s *folder) applyCell(e Event) {
 	switch b := e.Body.(type) {
 	case CellInserted:
 		c := &Cell{ID: b.Cell, Kind: b.Kind, Source: b.Source, Version: 1, By: e.By, At: e.At}
-		s.Cells = slices.Insert(slices.Clone(s.Cells), place(s.Cells, b.After), c)
+		s.Cells = slices.Insert(s.cells(), place(s.Cells, b.After), c)
 	case CellEdited:
-		s = s.with(b.Cell, func(c *Cell) { c.Source, c.Version, c.By, c.At = b.Source, b.Version, e.By, e.At })
+		s.with(b.Cell, func(c *Cell) { c.Source, c.Version, c.By, c.At = b.Source, b.Version, e.By, e.At })
 	case CellMoved:
 		c, i := s.Cell(b.Cell)
 		if c == nil {
-			return s
+			return
 		}
-		cells := slices.Delete(slices.Clone(s.Cells), i, i+1)
-		s.Cells = slices.Insert(cells, place(cells, b.After), c)
+		s.Cells = slices.Delete(s.cells(), i, i+1)
+		s.Cells = slices.Insert(s.Cells, place(s.Cells, b.After), c)
 	case CellDeleted:
 		c, i := s.Cell(b.Cell)
 		if c == nil {
-			return s
+			return
 		}
 		t := &Deleted{Cell: c, By: e.By, At: e.At}
 		if i > 0 {
 			t.After = s.Cells[i-1].ID
 		}
-		s.Cells = slices.Delete(slices.Clone(s.Cells), i, i+1)
+		s.Cells = slices.Delete(s.cells(), i, i+1)
 		s.Trash = append(slices.Clone(s.Trash), t)
 		if len(s.Trash) > MaxTrash {
-			s = s.dropRun(s.Trash[0].Cell.Run)
+			old := s.Trash[0].Cell.Run
 			s.Trash = s.Trash[1:]
+			s.dropRun(old)
 		}
 	case CellRestored:
 		i := slices.IndexFunc(s.Trash, func(t *Deleted) bool { return t.Cell.ID == b.Cell })
 		if i < 0 {
-			return s
+			return
 		}
 		c := s.Trash[i].Cell
 		s.Trash = slices.Delete(slices.Clone(s.Trash), i, i+1)
-		s.Cells = slices.Insert(slices.Clone(s.Cells), place(s.Cells, b.After), c)
+		s.Cells = slices.Insert(s.cells(), place(s.Cells, b.After), c)
 	case CellKindSet:
-		s = s.with(b.Cell, func(c *Cell) { c.Kind = b.Kind; c.Version++ })
+		s.with(b.Cell, func(c *Cell) { c.Kind = b.Kind; c.Version++ })
 	case CellCleared:
 		for _, c := range s.Cells {
 			if (b.Cell == "" || c.ID == b.Cell) && c.Run != "" && c.Run != s.Live {
 				old := c.Run
-				s = s.with(c.ID, func(c *Cell) { c.Run = "" })
-				s = s.dropRun(old)
+				s.with(c.ID, func(c *Cell) { c.Run = "" })
+				s.dropRun(old)
 			} else if (b.Cell == "" || c.ID == b.Cell) && c.Run != "" {
-				s = s.withRun(c.Run, func(r *Run) { r.Outputs = nil })
+				s.withRun(c.Run, func(r *Run) { r.Outputs = nil })
 			}
 		}
 	}
-	return s
 }
 
-func applyRun(s State, e Event) State {
+func (s *folder) applyRun(e Event) {
 	switch b := e.Body.(type) {
 	case RunQueued:
 		r := &Run{
@@ -147,116 +207,111 @@ func applyRun(s State, e Event) State {
 				r.Last = old.WallMS
 			}
 		}
-		s.Runs = maps.Clone(s.Runs)
-		s.Runs[b.Run] = r
-		s.Queue = append(slices.Clone(s.Queue), b.Run)
-		s = s.with(b.Cell, func(c *Cell) { c.Pending = b.Run })
+		s.runs()[b.Run] = r
+		s.Queue = append(s.queue(), b.Run)
+		s.with(b.Cell, func(c *Cell) { c.Pending = b.Run })
 	case RunSent:
-		s.Queue = without(s.Queue, b.Run)
+		s.unqueue(b.Run)
 		s.Live, s.Count = b.Run, b.Count
 		s.Order++
-		s = s.withRun(b.Run, func(r *Run) {
+		s.withRun(b.Run, func(r *Run) {
 			r.Status, r.Started, r.Gen, r.Count, r.Order = Running, e.At, b.Gen, b.Count, s.Order
 		})
-		s = s.show(b.Run)
+		s.show(b.Run)
 	case RunStage:
-		s = s.withRun(b.Run, func(r *Run) { r.Stage = b.Stage })
+		s.withRun(b.Run, func(r *Run) { r.Stage = b.Stage })
 	case RunEnded:
-		s = s.endRun(b, e.At)
+		s.endRun(b, e.At)
 	case FilesChanged:
-		s = s.withRun(b.Run, func(r *Run) { r.Files = &b.Files })
-		s = s.changeFiles(b.Files)
+		s.withRun(b.Run, func(r *Run) { r.Files = &b.Files })
+		s.changeFiles(b.Files)
 	case InputRequested:
 		s.Input = &Input{Run: b.Run, Prompt: b.Prompt, Password: b.Password, At: e.At}
 	case InputAnswered:
 		in := s.Input
 		s.Input = nil
 		if in == nil {
-			return s
+			return
 		}
 		echo := in.Prompt + b.Value + "\n"
 		if in.Password {
 			echo = in.Prompt + "········\n"
 		}
-		s = s.withRun(b.Run, func(r *Run) { r.print("stdout", echo, false) })
+		s.withRun(b.Run, func(r *Run) { r.print("stdout", echo, false) })
 	}
-	return s
 }
 
 // MaxFiles bounds the workspace listing a state keeps.
 const MaxFiles = 20000
 
-func (s State) changeFiles(f Files) State {
-	s.Files = maps.Clone(s.Files)
-	if s.Files == nil {
-		s.Files = map[string]File{}
-	}
+func (s *folder) changeFiles(f Files) {
+	files := s.files()
 	for _, c := range f.Changed {
-		if _, known := s.Files[c.Path]; known || len(s.Files) < MaxFiles {
-			s.Files[c.Path] = c
+		if _, known := files[c.Path]; known || len(files) < MaxFiles {
+			files[c.Path] = c
 		}
 	}
 	for _, p := range f.Removed {
-		delete(s.Files, p)
+		delete(files, p)
 	}
-	return s
 }
 
 // show makes a run the one its cell displays, in place of the one before.
-func (s State) show(id RunID) State {
+func (s *folder) show(id RunID) {
 	r := s.Runs[id]
 	if r == nil {
-		return s
+		return
 	}
 	var old RunID
-	s = s.with(r.Cell, func(c *Cell) { old, c.Run, c.Pending = c.Run, id, "" })
+	s.with(r.Cell, func(c *Cell) { old, c.Run, c.Pending = c.Run, id, "" })
 	if old != id {
-		s = s.dropRun(old)
+		s.dropRun(old)
 	}
-	return s
 }
 
-func (s State) endRun(b RunEnded, at time.Time) State {
+func (s *folder) endRun(b RunEnded, at time.Time) {
 	r := s.Runs[b.Run]
 	if r == nil {
-		return s
+		return
 	}
 	neverSent := r.Started.IsZero()
-	s.Queue = without(s.Queue, b.Run)
+	s.unqueue(b.Run)
 	if s.Live == b.Run {
 		s.Live = ""
 	}
 	if s.Input != nil && s.Input.Run == b.Run {
 		s.Input = nil
 	}
-	s = s.withRun(b.Run, func(r *Run) {
+	s.withRun(b.Run, func(r *Run) {
 		r.Status, r.Reason, r.EName, r.EValue, r.Ended = b.Status, b.Reason, b.EName, b.EValue, at
 		r.WallMS, r.CPUMS, r.PeakMemory, r.Stage = b.WallMS, b.CPUMS, b.PeakMemory, ""
 	})
 	if !neverSent {
-		return s
+		if !s.shown(b.Run) { // its cell left the trash while it ran
+			s.dropRun(b.Run)
+		}
+		return
 	}
 	// It never ran: the cell keeps showing what it had, and says so.
-	s = s.with(r.Cell, func(c *Cell) {
+	s.with(r.Cell, func(c *Cell) {
 		if c.Pending == b.Run {
 			c.Pending = ""
 		}
 	})
 	if c, _ := s.Cell(r.Cell); c != nil && b.Status == Skipped && c.Run == "" {
-		return s.with(r.Cell, func(c *Cell) { c.Run = b.Run })
+		s.with(r.Cell, func(c *Cell) { c.Run = b.Run })
+		return
 	}
-	return s.dropRun(b.Run)
+	s.dropRun(b.Run)
 }
 
-func without(q []RunID, id RunID) []RunID {
-	i := slices.Index(q, id)
-	if i < 0 {
-		return q
-	}
-	return slices.Delete(slices.Clone(q), i, i+1)
+// shown reports whether a cell, of the document or the trash, displays the run.
+func (s State) shown(id RunID) bool {
+	return slices.ContainsFunc(s.Cells, func(c *Cell) bool { return c.Run == id }) ||
+		slices.ContainsFunc(s.Trash, func(t *Deleted) bool { return t.Cell.Run == id })
 }
 
-func applyKernel(s State, e Event) State {
+func (s *folder) applyKernel(e Event) {
 	k := &s.Kernel
 	switch b := e.Body.(type) {
 	case KernelStarting:
@@ -286,5 +341,4 @@ func applyKernel(s State, e Event) State {
 			k.Sandbox = ""
 		}
 	}
-	return s
 }

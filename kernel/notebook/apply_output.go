@@ -8,19 +8,19 @@ import (
 // are in the log only.
 const MaxOutputs = 500
 
-func applyOutput(s State, e Event) State {
+func (s *folder) applyOutput(e Event) {
 	switch b := e.Body.(type) {
 	case StreamAppended:
-		return s.withRun(b.Run, func(r *Run) { r.print(b.Name, b.Text, b.Background) })
+		s.withRun(b.Run, func(r *Run) { r.print(b.Name, b.Text, b.Background) })
 	case StreamOmitted:
-		return s.withRun(b.Run, func(r *Run) { r.omit(b) })
+		s.withRun(b.Run, func(r *Run) { r.omit(b) })
 	case OutputAdded:
-		return s.withRun(b.Run, func(r *Run) {
+		s.withRun(b.Run, func(r *Run) {
 			o := b.Output
 			r.add(&o)
 		})
 	case OutputsCleared:
-		return s.withRun(b.Run, func(r *Run) {
+		s.withRun(b.Run, func(r *Run) {
 			if b.Wait {
 				r.ClearNext = true
 			} else {
@@ -32,7 +32,7 @@ func applyOutput(s State, e Event) State {
 			if !slices.ContainsFunc(r.Outputs, func(o *Output) bool { return o.DisplayID == b.DisplayID }) {
 				continue
 			}
-			s = s.withRun(id, func(r *Run) {
+			s.withRun(id, func(r *Run) {
 				r.Outputs = slices.Clone(r.Outputs)
 				for i, o := range r.Outputs {
 					if o.DisplayID == b.DisplayID {
@@ -44,7 +44,6 @@ func applyOutput(s State, e Event) State {
 			})
 		}
 	}
-	return s
 }
 
 // print adds text to the stream's output: the last one if it is of the same

@@ -15,7 +15,8 @@ import (
 //
 // A Report about something that is over returns no events and no error.
 func Decide(s State, a Actor, o Op, now time.Time) ([]Event, error) {
-	d := decision{s: s, by: a.Author, now: now}
+	// Events keep milliseconds; what was decided and what is read back are the same.
+	d := decision{s: folder{State: s}, by: a.Author, now: now.UTC().Truncate(time.Millisecond)}
 	if !s.Deleted.IsZero() && a.Kind != Server {
 		if _, ok := o.(RestoreNotebook); !ok {
 			return nil, Errorf(Conflict, "This notebook is in the trash. Restore it first.")
@@ -82,7 +83,7 @@ func Decide(s State, a Actor, o Op, now time.Time) ([]Event, error) {
 // decision collects the events of one op. s moves on with them, so that later
 // checks of the same op see what the earlier ones caused.
 type decision struct {
-	s   State
+	s   folder
 	by  Author
 	now time.Time
 	out []Event
@@ -91,7 +92,13 @@ type decision struct {
 func (d *decision) emit(b Body) {
 	e := Event{Seq: d.s.Seq + 1, At: d.now, By: d.by, Body: b}
 	d.out = append(d.out, e)
-	d.s = Apply(d.s, e)
+	d.s.apply(e)
+}
+
+// last emits an op's only event. Nothing more is decided, so s need not move
+// on: what a kernel prints is folded once, by the owner.
+func (d *decision) last(b Body) {
+	d.out = append(d.out, Event{Seq: d.s.Seq + 1, At: d.now, By: d.by, Body: b})
 }
 
 func (d *decision) cell(id CellID) (*Cell, error) {

@@ -27,6 +27,9 @@ func (d *decision) run(o RunCells) error {
 		if err != nil {
 			return err
 		}
+		if slices.Contains(o.Cells[:i], id) {
+			return Errorf(Invalid, "Cell %s is named twice.", id)
+		}
 		if o.Versions != nil && o.Versions[i] != c.Version {
 			return stale(c)
 		}
@@ -102,7 +105,7 @@ func (d *decision) reply(o ReplyInput) error {
 	if err := checkText("The answer", o.Value, MaxInput); err != nil {
 		return err
 	}
-	ans := InputAnswered{Run: o.Run, Value: o.Value}
+	ans := InputAnswered(o)
 	if in.Password {
 		ans.Value = ""
 	}
@@ -225,20 +228,21 @@ func (d *decision) reportRun(body Body) {
 	case StreamAppended:
 		b.Background = b.Background || !live(b.Run)
 		b.Text = strings.ToValidUTF8(b.Text, "\uFFFD")
-		if d.s.Runs[b.Run] != nil {
-			d.emit(b)
+		if d.s.Runs[b.Run] != nil && b.Text != "" {
+			d.last(b)
 		}
 	case StreamOmitted:
+		b.Tail = strings.ToValidUTF8(b.Tail, "\uFFFD")
 		if d.s.Runs[b.Run] != nil {
-			d.emit(b)
+			d.last(b)
 		}
 	case OutputAdded:
 		b.Output.Background = b.Output.Background || !live(b.Run)
 		if d.s.Runs[b.Run] != nil {
-			d.emit(b)
+			d.last(b)
 		}
 	case OutputUpdated:
-		d.emit(b)
+		d.last(b)
 	case OutputsCleared:
 		if live(b.Run) {
 			d.emit(b)
