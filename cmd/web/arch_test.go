@@ -49,12 +49,12 @@ var layers = []struct{ pkg, may string }{
 
 	// The page's files, and the program that builds them.
 	{"static", ""},
-	{"static/build", "static"},
+	{"static/build", "static +github.com/evanw/esbuild/..."},
 
 	// The web: façades translate, pages print values.
 	{"web/render", "+github.com/yuin/goldmark/... +github.com/alecthomas/chroma/... +github.com/microcosm-cc/bluemonday +golang.org/x/net/..."},
-	{"web/view", "kernel/notebook web/render"},
-	{"web/pages", "kernel/notebook web/view web/render +github.com/a-h/templ/..."},
+	{"web/pages", "web/render +github.com/a-h/templ/..."},
+	{"web/view", "kernel/notebook web/pages web/render +github.com/a-h/templ/..."},
 	{"web/auth", "kernel/notebook +github.com/go-jose/go-jose/..."},
 	{"web/*", "kernel kernel/notebook kernel/policy artifacts sessionstore static web/pages web/view web/render web/auth +..."},
 	{"web", "kernel kernel/notebook kernel/policy kernel/ipynb backends artifacts sessionstore static web/* +..."},
