@@ -3,6 +3,8 @@ package notebook
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -57,6 +59,9 @@ func DecodeBody(name string, p []byte) (Body, error) {
 	}
 	return mk(p)
 }
+
+// EventNames lists the type names of all events, sorted.
+func EventNames() []string { return slices.Sorted(maps.Keys(bodies)) }
 
 var bodies = map[string]func([]byte) (Body, error){}
 
