@@ -61,6 +61,9 @@ func (t Text) String() string {
 
 // Append prints s at the cursor. What is not UTF-8 becomes U+FFFD.
 func (t Text) Append(s string) Text {
+	if s == "" {
+		return t
+	}
 	t.Bytes += int64(len(s))
 	if !utf8.ValidString(s) {
 		s = strings.ToValidUTF8(s, "\uFFFD")
