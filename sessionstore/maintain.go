@@ -92,7 +92,13 @@ func (s *Store) Check(ctx context.Context) error {
 // Backup writes a copy of the database, of one moment, to a new file. The
 // server goes on meanwhile.
 func (s *Store) Backup(ctx context.Context, path string) error {
-	return s.backup(ctx, s.reads, path)
+	// A connection of its own: it reads for long, and readers may write nothing,
+	// not even a copy.
+	pool, err := sql.Open("sqlite", dsn(filepath.Join(s.dir, dbName), "busy_timeout(5000)"))
+	if err != nil {
+		return fmt.Errorf("backup: %w", err)
+	}
+	return errors.Join(s.backup(ctx, pool, path), pool.Close())
 }
 
 // execer is a connection or a pool.
@@ -167,7 +173,7 @@ func (s *Store) Stats(ctx context.Context) (Stats, error) {
 	if err != nil {
 		return Stats{}, err
 	}
-	if st.Schema, _, err = schema(ctx, s.reads, s.reads); err != nil {
+	if st.Schema, _, err = schema(ctx, s.reads, s.reads, s.steps); err != nil {
 		return Stats{}, err
 	}
 	for name, dst := range map[string]*int64{dbName: &st.FileBytes, dbName + "-wal": &st.WALBytes} {

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"sandbook/kernel/notebook"
-	"sandbook/migrations"
 
 	"github.com/pressly/goose/v3"
 	"golang.org/x/sys/unix"
@@ -228,7 +227,7 @@ func (s *Store) create(ctx context.Context, path string) error {
 		return fmt.Errorf("open new database: %w", err)
 	}
 	pool.SetMaxOpenConns(1)
-	err = migrate(ctx, pool)
+	err = migrate(ctx, pool, s.steps)
 	if err = errors.Join(err, pool.Close()); err != nil {
 		return fmt.Errorf("make database: %w", mapped(err))
 	}
@@ -298,9 +297,6 @@ func (s *Store) check(ctx context.Context, path string) error {
 		"PRAGMA foreign_keys": &keys, "PRAGMA busy_timeout": &busy,
 	} {
 		if err := s.w.conn.QueryRowContext(ctx, pragma).Scan(dst); err != nil {
-			if c := codeOf(err) & 0xff; c == 11 || c == 26 {
-				return s.damaged("The database %s is damaged (%v).", path, err)
-			}
 			return fmt.Errorf("%s: %w", pragma, mapped(err))
 		}
 	}
@@ -326,9 +322,7 @@ type querier interface {
 func (s *Store) integrity(ctx context.Context, c querier, pragma string) error {
 	var found string
 	err := c.QueryRowContext(ctx, "PRAGMA "+pragma).Scan(&found)
-	switch code := codeOf(err) & 0xff; {
-	case code == 11 || code == 26:
-		return s.damaged("The database %s is damaged (%v).", filepath.Join(s.dir, dbName), err)
+	switch {
 	case err != nil:
 		return fmt.Errorf("%s: %w", pragma, mapped(err))
 	case found != "ok":
@@ -354,7 +348,7 @@ func versionLess(a, b string) bool {
 
 // upgrade runs the steps that are missing, after a backup of what was there.
 func (s *Store) upgrade(ctx context.Context) error {
-	has, wants, err := schema(ctx, s.w.pool, s.w.conn)
+	has, wants, err := schema(ctx, s.w.pool, s.w.conn, s.steps)
 	switch {
 	case err != nil:
 		return err
@@ -363,7 +357,7 @@ func (s *Store) upgrade(ctx context.Context) error {
 	case has > wants:
 		return notebook.Errorf(notebook.Conflict, "The database has schema %d, made by a newer version; this one knows up to %d. Start the newer version, or choose another data folder.", has, wants)
 	case has > 0:
-		dst := filepath.Join(s.dir, backupDir, fmt.Sprintf("before-schema-%d-%s.db", wants, s.now().UTC().Format("20060102T150405")))
+		dst := filepath.Join(s.dir, backupDir, fmt.Sprintf("before-schema-%d-%s.db", wants, s.now().UTC().Format("20060102T150405.000")))
 		if err := s.backup(ctx, s.w.conn, dst); err != nil {
 			return fmt.Errorf("backup before upgrade: %w", err)
 		}
@@ -372,7 +366,7 @@ func (s *Store) upgrade(ctx context.Context) error {
 	if err := s.w.conn.Close(); err != nil {
 		return fmt.Errorf("upgrade: %w", err)
 	}
-	err = migrate(ctx, s.w.pool)
+	err = migrate(ctx, s.w.pool, s.steps)
 	conn, cerr := s.w.pool.Conn(ctx)
 	if cerr != nil {
 		return errors.Join(err, fmt.Errorf("upgrade: %w", mapped(cerr)))
@@ -385,8 +379,8 @@ func (s *Store) upgrade(ctx context.Context) error {
 }
 
 // schema says which version the database has and which the program wants.
-func schema(ctx context.Context, pool *sql.DB, c querier) (has, wants int64, err error) {
-	p, err := goose.NewProvider(goose.DialectSQLite3, pool, migrations.FS)
+func schema(ctx context.Context, pool *sql.DB, c querier, steps fs.FS) (has, wants int64, err error) {
+	p, err := goose.NewProvider(goose.DialectSQLite3, pool, steps)
 	if err != nil {
 		return 0, 0, fmt.Errorf("migrations: %w", err)
 	}
@@ -413,8 +407,8 @@ func schema(ctx context.Context, pool *sql.DB, c querier) (has, wants int64, err
 	return has, wants, nil
 }
 
-func migrate(ctx context.Context, pool *sql.DB) error {
-	p, err := goose.NewProvider(goose.DialectSQLite3, pool, migrations.FS)
+func migrate(ctx context.Context, pool *sql.DB, steps fs.FS) error {
+	p, err := goose.NewProvider(goose.DialectSQLite3, pool, steps)
 	if err != nil {
 		return fmt.Errorf("migrations: %w", err)
 	}

@@ -16,15 +16,18 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
 	"sandbook/kernel/notebook"
+	"sandbook/migrations"
 	"sandbook/sessionstore/internal/db"
 
 	"golang.org/x/sys/unix"
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // Options says where a store is and how it behaves. Only Dir is needed.
@@ -36,6 +39,8 @@ type Options struct {
 	// NoMaintenance leaves out the hourly clean-up in the background; Maintain
 	// can still be called.
 	NoMaintenance bool
+
+	steps fs.FS // the schema's steps; nil is migrations.FS
 }
 
 // Store is an open data folder. Its methods may be called concurrently. Errors
@@ -44,6 +49,7 @@ type Options struct {
 // damaged; all others are for the log.
 type Store struct {
 	dir   string
+	steps fs.FS
 	now   func() time.Time
 	lock  *os.File
 	w     *writer
@@ -79,6 +85,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.Readers <= 0 {
 		o.Readers = 4
 	}
+	if o.steps == nil {
+		o.steps = migrations.FS
+	}
 	dir, err := prepareDir(o.Dir)
 	if err != nil {
 		return nil, err
@@ -87,8 +96,11 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{dir: dir, now: o.Now, lock: lock}
+	s := &Store{dir: dir, steps: o.steps, now: o.Now, lock: lock}
 	if err := s.open(ctx, o); err != nil {
+		if code := codeOf(err) & 0xff; code == sqlite3.SQLITE_CORRUPT || code == sqlite3.SQLITE_NOTADB {
+			err = fmt.Errorf("%w: %w", s.damaged("The database %s is damaged.", filepath.Join(dir, dbName)), err)
+		}
 		return nil, errors.Join(err, s.release())
 	}
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -114,7 +126,7 @@ func OpenTokens(ctx context.Context, dir string) (*Store, error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
-	s = &Store{dir: dir, now: time.Now, stop: func() {}}
+	s = &Store{dir: dir, steps: migrations.FS, now: time.Now, stop: func() {}}
 	if err := s.join(ctx); err != nil {
 		return nil, errors.Join(err, s.release())
 	}
@@ -128,7 +140,7 @@ func (s *Store) join(ctx context.Context) error {
 	if err := s.openWriter(ctx, path, -1); err != nil {
 		return err
 	}
-	has, wants, err := schema(ctx, s.w.pool, s.w.conn)
+	has, wants, err := schema(ctx, s.w.pool, s.w.conn, s.steps)
 	if err != nil {
 		return err
 	}
