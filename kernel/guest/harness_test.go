@@ -448,3 +448,13 @@ func testKernel(t *testing.T, env []string, args ...string) (*sandbox, *host) {
 }
 
 func signalOf(p *os.Process, s syscall.Signal) { _ = p.Signal(s) }
+
+// raw opens a connection that has said nothing.
+func (s *sandbox) raw() net.Conn {
+	s.t.Helper()
+	c, err := net.Dial("unix", s.sock)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return c
+}

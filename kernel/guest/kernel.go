@@ -18,6 +18,8 @@ const (
 	answerWithin = 5 * time.Second        // a question to the kernel before it is interrupted
 	eofGrace     = 300 * time.Millisecond // from a closed channel to the end of the process
 	maxQuestions = 32
+	burstAfter   = 8
+	burstPause   = time.Millisecond
 
 	closedChannel = 70         // exit code of a driver that cannot reach us
 	maxPipes      = 128        // pairs of pipes of ended runs still held open by background processes
@@ -64,6 +66,7 @@ type kernel struct {
 	asked     bool
 	over      bool
 	buf       []byte
+	burst     int    // looks in a row that found nothing but a little text
 	startup   []byte // what was printed before the kernel was ready
 }
 
@@ -145,8 +148,12 @@ func (k *kernel) loop() {
 	})
 	var fds []int
 	for !k.over {
+		k.breathe()
 		fds = k.poll.wait(k.deadline(), fds)
 		k.takePosted()
+		if len(fds) == 0 {
+			k.burst = 0
+		}
 		now := time.Now()
 		if k.dead == nil {
 			k.throttle()
@@ -172,6 +179,15 @@ func (k *kernel) loop() {
 	}
 	k.d.close()
 	close(k.gone)
+}
+
+// breathe waits a moment when small pieces of text come one after another. They
+// are joined before they are sent anyway, and a kernel that prints does not
+// have to wake us for each.
+func (k *kernel) breathe() {
+	if k.burst >= burstAfter {
+		pause(burstPause)
+	}
 }
 
 func (k *kernel) takePosted() {
@@ -253,6 +269,10 @@ func (k *kernel) pump(fds []int, now time.Time) {
 	if upReady && k.upEnded.IsZero() {
 		n, ended := read(k.d.up, k.buf)
 		k.up = append(k.up, k.buf[:n]...)
+		k.burst++
+		if n == len(k.buf) {
+			k.burst = 0
+		}
 		if ended {
 			k.upEnded = now
 			k.poll.remove(k.d.up)
@@ -352,6 +372,7 @@ var outputEvents = map[string]wire.EventType{
 }
 
 func (k *kernel) message(number uint32, b []byte, now time.Time) {
+	k.burst = 0
 	var m driverMessage
 	if err := json.Unmarshal(b, &m); err != nil {
 		return // what is no message is dropped

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+	"unsafe"
 )
 
 // Main is the guest program: it reads the arguments, looks at the walls, and
@@ -18,6 +19,7 @@ func Main(args []string) int {
 	// Nothing but the host ends the guest. As the first process it would be
 	// spared most signals; elsewhere user code could send them.
 	signal.Notify(make(chan os.Signal, 1))
+	ignoreRest()
 	opts, err := parse(args)
 	if err == nil {
 		var code int
@@ -63,6 +65,15 @@ const (
 	prSetSubreaper  = 36
 	prSetNoNewPrivs = 38
 )
+
+// ignoreRest ignores the signals that the Go runtime leaves alone because C
+// libraries use them; their default is to end the process.
+func ignoreRest() {
+	act := [4]uint64{1} // SIG_IGN, no flags, no restorer, no mask
+	for _, sig := range []uintptr{32, 34} {
+		_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&act)), 0, 8, 0, 0) //nolint:gosec // the call reads act
+	}
+}
 
 func prctl(option, arg uintptr) error {
 	if _, _, e := syscall.Syscall6(syscall.SYS_PRCTL, option, arg, 0, 0, 0, 0); e != 0 {

@@ -16,7 +16,8 @@ import (
 // harden makes the guest itself as hard to touch as it can be and looks at the
 // walls around it. It must be called before any other process is started.
 func harden(workspace string, listenFD int) []wire.Check {
-	_ = prctl(prSetNoNewPrivs, 1)
+	// This one is a property of threads, and of those they start.
+	_, _, _ = syscall.AllThreadsSyscall6(syscall.SYS_PRCTL, prSetNoNewPrivs, 1, 0, 0, 0, 0)
 	_ = prctl(prSetSubreaper, 1)
 	var core syscall.Rlimit
 	_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &core)
@@ -61,6 +62,15 @@ func posture(workspace string, listenFD int) []wire.Check {
 		out = append(out, wire.Check{Name: l.name, OK: ok, Detail: cutText(detail, 500)})
 	}
 	return out
+}
+
+// some names the first few of many.
+func some(names []string) string {
+	const few = 20
+	if len(names) > few {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:few], " "), len(names)-few)
+	}
+	return strings.Join(names, " ")
 }
 
 func orNone(s string) string {
@@ -125,7 +135,7 @@ func checkNetwork() (bool, string) {
 	}
 	for _, n := range names {
 		if n != "lo" {
-			return false, "There are network interfaces besides loopback: " + strings.Join(names, " ") + "."
+			return false, "There are network interfaces besides loopback: " + some(names) + "."
 		}
 	}
 	return true, "The only network interface is loopback."
@@ -257,7 +267,7 @@ func checkEnvironment() (bool, string) {
 		}
 	}
 	sort.Strings(names)
-	return true, "The environment holds only: " + strings.Join(names, " ") + "."
+	return true, "The environment holds only: " + some(names) + "."
 }
 
 func checkProcesses() (bool, string) {
@@ -339,7 +349,7 @@ func checkDevices() (bool, string) {
 	}
 	if len(odd) > 0 {
 		sort.Strings(odd)
-		return false, "There are devices that should not be here: " + strings.Join(odd, " ") + "."
+		return false, "There are devices that should not be here: " + some(odd) + "."
 	}
 	return true, fmt.Sprintf("/dev holds %d harmless entries.", len(names))
 }

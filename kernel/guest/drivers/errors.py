@@ -10,9 +10,16 @@ MAX_TEXT = 256 << 10
 
 
 def user_frames(tb):
-    """tb without the driver's own frames at its start."""
+    """tb without the driver's own frames at its ends."""
     while tb is not None and tb.tb_frame.f_code.co_filename == FILE:
         tb = tb.tb_next
+    last, t = None, tb
+    while t is not None:
+        if t.tb_frame.f_code.co_filename != FILE:
+            last = t
+        t = t.tb_next
+    if last is not None:
+        last.tb_next = None  # such as the handler that raised an interrupt
     return tb
 
 

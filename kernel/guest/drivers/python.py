@@ -17,6 +17,7 @@
 #     uint8 kind, uint8 flags (1: more follows), uint16 length, uint32 run,
 #     uint32 message, payload
 import _ast
+from _collections import deque as _deque
 import _json
 import _signal
 import _socket
@@ -25,6 +26,7 @@ import _thread
 import builtins
 import os
 import sys
+import time
 
 FILE = '<sandbook>'
 REQ, UP, IN = 3, 4, 5
@@ -40,6 +42,7 @@ _setrecursionlimit, _getrecursionlimit = sys.setrecursionlimit, sys.getrecursion
 _settrace, _setprofile = sys.settrace, sys.setprofile
 _setsignal, SIGINT = _signal.signal, _signal.SIGINT
 _modules = sys.modules
+_sleep = time.sleep
 _compile, _eval, _exec = compile, eval, exec
 
 
@@ -58,9 +61,16 @@ class State:
     loop = None        # the asyncio loop of top-level await
     shell = None       # IPython, once it is wanted
     input_serial = 0
+    direct = False     # write text at once: a forked child has no flusher
+    awake = False      # the flusher looks by itself
+    flushing = 0       # ident of the thread that flushes
 
 
 ST = State()
+waiting = _deque()     # text not sent yet: (kind, run, bytes)
+flush_lock = _thread.allocate_lock()
+wake_lock = _thread.allocate_lock()
+wake_lock.acquire()
 owners = {}            # thread ident -> run number, for threads with an owner
 sources = {}           # file name -> linecache entry
 extras = {}            # name -> source of a part not loaded yet
@@ -79,8 +89,65 @@ def owner():
 
 
 def send_text(kind, data):
-    """Send bytes of standard output or error."""
+    """Take bytes of standard output or error. A line goes out at once; the
+    pieces of one are joined, and what stays unfinished is sent a little later
+    by the flusher."""
     run = owner()
+    if ST.direct:
+        put(kind, run, data)
+        return
+    waiting.append((kind, run, data))
+    if data[-1] == 10 or len(data) > 512 or len(waiting) > 500:
+        flush()
+    elif not ST.awake:
+        try:
+            wake_lock.release()
+        except RuntimeError:
+            pass
+
+
+def flush():
+    """Send the text that waits, in order."""
+    me = _ident()
+    if not flush_lock.acquire(False):
+        if ST.flushing == me:
+            return  # a signal handler printed while its thread flushes
+        flush_lock.acquire()
+    try:
+        ST.flushing = me
+        while waiting:
+            kind, run, data = waiting.popleft()
+            if waiting:
+                parts, size = [data], len(data)
+                while waiting and size < CHUNK and waiting[0][0] == kind and waiting[0][1] == run:
+                    more = waiting.popleft()[2]
+                    parts.append(more)
+                    size += len(more)
+                data = b''.join(parts)
+            put(kind, run, data)
+    finally:
+        ST.flushing = 0
+        flush_lock.release()
+
+
+def flusher():
+    while True:
+        wake_lock.acquire()
+        ST.awake = True
+        quiet = 0
+        while quiet < 50:
+            _sleep(0.01)
+            quiet += 1
+            if waiting:
+                quiet = 0
+                flush()
+        ST.awake = False
+        if waiting:
+            flush()
+
+
+def put(kind, run, data):
+    """Write text as records."""
     n = len(data)
     try:
         if n <= CHUNK:
@@ -105,6 +172,8 @@ def send(message, run=None):
     if _getpid() != ST.pid:
         return  # a forked child has output, but no say
     data = encode(message)
+    if waiting:
+        flush()
     if run is None:
         run = owner()
     ST.message = mid = (ST.message + 1) & 0xffffffff
@@ -233,7 +302,10 @@ class Stream:
     def fileno(self):
         return self._kind
 
-    def flush(self): pass
+    def flush(self):
+        if waiting:
+            flush()
+
     def close(self): pass
     def isatty(self): return False
     def readable(self): return False
@@ -272,7 +344,7 @@ class Raw:
             self.write(line)
 
     def fileno(self): return self._text._kind
-    def flush(self): pass
+    def flush(self): self._text.flush()
     def close(self): pass
     def isatty(self): return False
     def readable(self): return False
@@ -770,6 +842,8 @@ def perform(m):
         ST.pending = False
         raise KeyboardInterrupt
     try:
+        if 'get_ipython' in source and ST.shell is None:
+            part('magic')['ensure_shell']()
         if needs_ipython(source):
             try:
                 _compile(source, fn, 'exec', _ast.PyCF_ONLY_AST | _ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, True)
@@ -810,6 +884,9 @@ def failed(e, end):
     except BaseException:
         evalue = '<exception str() failed>'
     end.update(status='error', ename=ename, evalue=evalue)
+    if ename in ('UsageError', 'MagicError'):
+        send({'t': 'error', 'content': {'ename': ename, 'evalue': evalue, 'traceback': ['%s: %s' % (ename, evalue)]}})
+        return
     lines = None
     ST.user = True  # formatting calls code of the user; an interrupt may end it
     try:
@@ -851,8 +928,17 @@ def settle():
         pass
 
 
+def in_child():
+    """A forked child: its text goes out directly."""
+    ST.direct = True
+    waiting.clear()
+
+
 def repair():
     """Put the driver's own things back before a cell."""
+    global flush_lock
+    if flush_lock.locked() and ST.flushing in (0, ST.main):
+        flush_lock = _thread.allocate_lock()  # an interrupt came at a bad moment
     sys.stdout = sys.__stdout__ = stdout
     sys.stderr = sys.__stderr__ = stderr
     sys.stdin = sys.__stdin__ = stdin
@@ -925,7 +1011,9 @@ def hook_threading(threading):
     start, bootstrap = cls.start, cls._bootstrap
 
     def start_owned(self):
-        self._sandbook_run = owner()
+        # A thread that runs an event loop works for whoever gives it work.
+        if getattr(getattr(self, '_target', None), '__name__', '') != 'run_forever':
+            self._sandbook_run = owner()
         return start(self)
 
     def bootstrap_owned(self):
@@ -1059,6 +1147,8 @@ def main(read):
             del NS[name]
     NS.update(In=[''], Out={}, _=None)
     ST.pid, ST.main = _getpid(), _ident()
+    os.register_at_fork(before=flush, after_in_child=in_child)
+    _thread.start_new_thread(flusher, ())
     sys.argv = ['']
     sys.path.insert(0, '')
     builtins.input = user_input
