@@ -63,8 +63,8 @@ var files = []struct{ path, content string }{
 	{"/etc/machine-id", "00000000000000000000000000000000\n"},
 }
 
-// runtime is what of the host every sandbox shows. It is found out once.
-type runtime struct {
+// hostRuntime is what of the host every sandbox shows. It is found out once.
+type hostRuntime struct {
 	links    [][2]string // symbolic links at the root: target, path
 	binds    []string    // host paths shown at the same place
 	masks    []string
@@ -72,8 +72,8 @@ type runtime struct {
 }
 
 // findRuntime looks at the host's file system.
-func findRuntime() runtime {
-	rt := runtime{binds: []string{"/usr"}}
+func findRuntime() hostRuntime {
+	rt := hostRuntime{binds: []string{"/usr"}}
 	for _, p := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
 		fi, err := os.Lstat(p)
 		switch {
@@ -106,7 +106,7 @@ func findRuntime() runtime {
 }
 
 // tree is what the root folder of a sandbox shows.
-func tree(rt runtime, spec backends.Spec) []job.Node {
+func tree(rt hostRuntime, spec backends.Spec) []job.Node {
 	var out []job.Node
 	for _, d := range []string{"/proc", "/dev", "/work", "/tmp", "/etc/ssl", "/run/sandbook", "/var"} {
 		out = append(out, job.Node{Kind: job.Dir, Path: d})
@@ -131,7 +131,7 @@ func tree(rt runtime, spec backends.Spec) []job.Node {
 
 // options builds bubblewrap's options. The root folder with everything in it
 // was prepared by the shim and is bound as one, read-only.
-func options(rt runtime, spec backends.Spec) (args []string) {
+func options(rt hostRuntime, spec backends.Spec) (args []string) {
 	add := func(a ...string) { args = append(args, a...) }
 	add("--unshare-all", "--unshare-user", "--disable-userns",
 		"--die-with-parent", "--new-session", "--as-pid-1",

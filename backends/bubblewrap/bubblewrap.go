@@ -68,7 +68,7 @@ var (
 // host is what a backend knows of the machine; it does not change.
 type host struct {
 	bwrap   string
-	runtime runtime
+	runtime hostRuntime
 	filter  []byte
 	cgroup  *cgroup.Host
 }
