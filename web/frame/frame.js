@@ -33,9 +33,10 @@
 
   // Size: measured on the wrapper, sent when it changed and has settled, and no
   // more than twenty growths a second.
-  let sent = -1, timer = 0, growths = [];
+  let begun = false, sent = -1, timer = 0, growths = [];
   const measure = () => {
     timer = 0;
+    if (!out.firstChild) return; // nothing is drawn yet
     const height = Math.min(maxHeight, Math.max(0, Math.ceil(out.getBoundingClientRect().height)));
     if (Math.abs(height - sent) <= 1) return;
     const now = Date.now();
@@ -127,7 +128,6 @@
     else throw new Error("An output of this type cannot be drawn here.");
   };
 
-  let begun = false;
   const receive = (e) => {
     const m = e.data;
     if (typeof m !== "object" || m === null) return;
