@@ -500,6 +500,7 @@ func TestFilesOfTheWorkspace(t *testing.T) {
 	if f := st.s.Runs[run].Files; len(f.Changed) != 1 || len(f.Removed) != 2 {
 		t.Errorf("files of the run %+v", f)
 	}
+	st.hasty = true
 	var many Files
 	for i := range MaxFiles + 10 {
 		many.Changed = append(many.Changed, File{Path: fmt.Sprint("f", i)})

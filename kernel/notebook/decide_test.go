@@ -81,6 +81,7 @@ func TestInsertCell(t *testing.T) {
 func TestNotebookHoldsSoManyCells(t *testing.T) {
 	t.Parallel()
 	st := tell(t)
+	st.hasty = true
 	for i := range MaxCells {
 		st.s.Cells = append(st.s.Cells, &Cell{ID: CellID(fmt.Sprint("c", i)), Kind: CodeCell, Source: "1", Version: 1})
 	}

@@ -3,6 +3,8 @@ package notebook
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -165,6 +167,9 @@ func op[T Op]() string {
 		d := json.NewDecoder(bytes.NewReader(p))
 		d.DisallowUnknownFields()
 		err := d.Decode(&v)
+		if _, more := d.Token(); err == nil && more != io.EOF {
+			err = errors.New("there is more than one value")
+		}
 		return v, err
 	}
 	return zero.Op()

@@ -25,6 +25,7 @@ type story struct {
 	events []Event
 	now    time.Time
 	ids    int
+	hasty  bool // do not compare the state before and after each Decide
 }
 
 // tell begins a story with cells a, b, c … of the given sources.
@@ -49,10 +50,15 @@ func (st *story) id() string {
 
 func (st *story) try(a Actor, o Op) ([]Event, error) {
 	st.now = st.now.Add(time.Second)
-	before, _ := json.Marshal(st.s)
+	var before []byte
+	if !st.hasty {
+		before, _ = json.Marshal(st.s)
+	}
 	evs, err := Decide(st.s, a, Prepare(st.s, o, st.id), st.now)
-	if after, _ := json.Marshal(st.s); string(before) != string(after) {
-		st.t.Fatalf("Decide of %s changed the state", o.Op())
+	if !st.hasty {
+		if after, _ := json.Marshal(st.s); string(before) != string(after) {
+			st.t.Fatalf("Decide of %s changed the state", o.Op())
+		}
 	}
 	if err != nil && len(evs) > 0 {
 		st.t.Fatalf("Decide of %s returned both events and %v", o.Op(), err)
@@ -67,9 +73,8 @@ func (st *story) do(a Actor, o Op) []Event {
 	if err != nil {
 		st.t.Fatalf("%s: %v", o.Op(), err)
 	}
-	for _, e := range evs {
-		st.apply(e)
-	}
+	st.s = Fold(st.s, evs)
+	st.events = append(st.events, evs...)
 	if msg := broken(st.s); msg != "" {
 		st.t.Fatalf("after %s: %s", o.Op(), msg)
 	}
@@ -192,7 +197,13 @@ func (st *story) printed(id CellID) string {
 func broken(s State) string {
 	cells := map[CellID]bool{}
 	shown := map[RunID]bool{}
+	pending := map[CellID]RunID{}
+	position := map[RunID]int{}
+	for i, id := range s.Queue {
+		position[id] = i + 1
+	}
 	for _, c := range s.Cells {
+		pending[c.ID] = c.Pending
 		if cells[c.ID] {
 			return fmt.Sprintf("cell %s is there twice", c.ID)
 		}
@@ -200,7 +211,7 @@ func broken(s State) string {
 		if c.Run != "" && s.Runs[c.Run] == nil {
 			return fmt.Sprintf("cell %s shows run %s, which is gone", c.ID, c.Run)
 		}
-		if c.Pending != "" && (s.Position(c.Pending) == 0 || s.Runs[c.Pending].Cell != c.ID) {
+		if c.Pending != "" && (position[c.Pending] == 0 || s.Runs[c.Pending].Cell != c.ID) {
 			return fmt.Sprintf("cell %s waits for run %s, which is not its own in the queue", c.ID, c.Pending)
 		}
 		shown[c.Run], shown[c.Pending] = true, true
@@ -225,7 +236,7 @@ func broken(s State) string {
 			return fmt.Sprintf("run %s in the queue is twice there, gone or not waiting", id)
 		}
 		queued[id] = true
-		if c, _ := s.Cell(r.Cell); c == nil || c.Pending != id {
+		if pending[r.Cell] != id {
 			return fmt.Sprintf("run %s waits, and its cell does not know", id)
 		}
 	}
