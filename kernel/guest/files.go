@@ -102,7 +102,7 @@ func explain(err error) (wire.ErrorCode, string) {
 	case errors.Is(err, fs.ErrExist):
 		return wire.CodeInvalid, "There is something of that name already."
 	case errors.Is(err, syscall.ELOOP):
-		return wire.CodeInvalid, "This is a link, and links are not followed."
+		return wire.CodeInvalid, "There are too many links in this path."
 	case errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EISDIR) || errors.Is(err, syscall.ENOTEMPTY) ||
 		errors.Is(err, syscall.ENAMETOOLONG) || errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.EINVAL):
 		return wire.CodeInvalid, "This cannot be done with what is at that path: " + cause(err) + "."
@@ -187,6 +187,9 @@ func (w *workspace) list(dir string, limit int64) ([]wire.FileInfo, error) {
 }
 
 func (w *workspace) listOne(dir string, limit int) ([]wire.FileInfo, error) {
+	if err := w.noLink(dir); err != nil {
+		return nil, err
+	}
 	d, err := w.root.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -278,10 +281,27 @@ func (w *workspace) walk(limit int, deadline time.Time, visit func(p string, fi 
 	return more
 }
 
+// noLink refuses a path whose last name is a link: os.Root would follow it
+// inside the workspace. Swapping the name afterwards gains nothing, since no
+// link leads out of an os.Root.
+func (w *workspace) noLink(p string) error {
+	fi, err := w.root.Lstat(p)
+	if err != nil {
+		return err
+	}
+	if fi.Mode()&fs.ModeSymlink != 0 {
+		return fmt.Errorf("%w: This is a link, and links are not followed.", errKind) //nolint:revive,staticcheck // a sentence for people
+	}
+	return nil
+}
+
 // open opens a regular file for reading. A pipe or a device is refused at once
 // and nothing waits for it.
 func (w *workspace) open(p string) (*os.File, fs.FileInfo, error) {
 	if err := checkPath(p); err != nil {
+		return nil, nil, err
+	}
+	if err := w.noLink(p); err != nil {
 		return nil, nil, err
 	}
 	f, err := w.root.OpenFile(p, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
