@@ -71,20 +71,20 @@ type Output struct {
 	Traceback []string
 }
 
-// Problem is why a file cannot be read, as a sentence for the person who gave it.
-type Problem struct {
+// FormatError is why a file cannot be read, as a sentence for the person who gave it.
+type FormatError struct {
 	Message  string
 	TooLarge bool // the file may be sound, but it is more than is taken
 }
 
-func (p *Problem) Error() string { return p.Message }
+func (p *FormatError) Error() string { return p.Message }
 
 func problem(format string, args ...any) error {
-	return &Problem{Message: fmt.Sprintf(format, args...)}
+	return &FormatError{Message: fmt.Sprintf(format, args...)}
 }
 
 func tooLarge(format string, args ...any) error {
-	return &Problem{Message: fmt.Sprintf(format, args...), TooLarge: true}
+	return &FormatError{Message: fmt.Sprintf(format, args...), TooLarge: true}
 }
 
 // Limits bound what is read.

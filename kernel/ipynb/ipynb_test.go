@@ -301,7 +301,7 @@ func TestRefusals(t *testing.T) {
 		"large attachments": {cell(`{"cell_type":"raw","source":"","metadata":{},"attachments":{"a":"` + strings.Repeat("a", 100) + `"}}`), true},
 	} {
 		_, err := Read([]byte(c.in), small, ids())
-		var p *Problem
+		var p *FormatError
 		if !errors.As(err, &p) || p.TooLarge != c.large {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -352,7 +352,7 @@ func TestManyCellsAreQuick(t *testing.T) {
 	}
 	nb.Cells = append(nb.Cells, Cell{ID: "last", Kind: Raw})
 	data, _ = Write(nb)
-	var p *Problem
+	var p *FormatError
 	if _, err := Read(data, DefaultLimits, ids()); !errors.As(err, &p) || !p.TooLarge {
 		t.Errorf("one more: %v", err)
 	}
@@ -373,7 +373,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		nb, err := Read(data, DefaultLimits, ids())
 		if err != nil {
-			var p *Problem
+			var p *FormatError
 			if !errors.As(err, &p) {
 				t.Fatalf("error of another kind: %v", err)
 			}

@@ -10,7 +10,7 @@ import (
 
 // Read decodes a notebook of format 4.0 to 4.5. newID makes ids for cells whose
 // id is missing, malformed or taken; it is asked again when its id is taken
-// too. An error is a *Problem.
+// too. An error is a *FormatError.
 func Read(data []byte, limits Limits, newID func() string) (Notebook, error) {
 	if len(data) > limits.Bytes {
 		return Notebook{}, tooLarge("This file has %d bytes. At most %d are taken; clear large outputs and try again.", len(data), limits.Bytes)
@@ -33,8 +33,8 @@ func Read(data []byte, limits Limits, newID func() string) (Notebook, error) {
 	return r.notebook(top)
 }
 
-// deeper says whether JSON nests more than max levels, without parsing it.
-func deeper(data []byte, max int) bool {
+// deeper says whether JSON nests more than most levels, without parsing it.
+func deeper(data []byte, most int) bool {
 	depth, inString := 0, false
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; {
@@ -44,7 +44,7 @@ func deeper(data []byte, max int) bool {
 			inString = !inString
 		case inString:
 		case c == '[' || c == '{':
-			if depth++; depth > max {
+			if depth++; depth > most {
 				return true
 			}
 		case c == ']' || c == '}':
