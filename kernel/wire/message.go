@@ -176,7 +176,7 @@ const (
 	EventRunEnd    EventType = "run_end"    // Content: RunEnd
 	EventInterrupt EventType = "interrupt"  // Content: InterruptStage
 	EventDied      EventType = "died"       // Content: Died; the generation is over
-	EventFiles     EventType = "files"      // Content: Files, what a run changed
+	EventFiles     EventType = "files"      // Content: Files, what a run changed; follows every run_end, also when empty
 	EventSpoolFull EventType = "spool_full" // Content: Omitted; output was dropped because no host took it
 )
 
