@@ -126,9 +126,7 @@ func newTerminal(t Text) *terminal {
 	for _, l := range e.lines[:n-1] {
 		e.size += len(l) + 1
 	}
-	if e.up = min(e.up, n-1); e.up > 0 {
-		e.col = max(0, e.col)
-	}
+	e.up = min(e.up, n-1)
 	if e.col < 0 {
 		e.tail = append(e.tail, e.lines[n-1]...)
 	}

@@ -71,6 +71,7 @@ func TestTextIsWhatATerminalShows(t *testing.T) {
 		{name: "a colour does not leak down", in: []string{"\x1b[31mA\nB\x1b[0m\rX"}, want: "\x1b[31mA\x1b[0m\nX"},
 		{name: "colours add up", in: []string{"\x1b[1m\x1b[31mab\x1b[0m\rx"}, want: "x\x1b[1m\x1b[31mb\x1b[0m"},
 		{name: "a new colour after a reset", in: []string{"\x1b[31m\x1b[0;32mab\r\x1b[0mx"}, want: "x\x1b[0;32mb\x1b[0m"},
+		{name: "a full line ends without a colour", in: []string{"\x1b[31m" + strings.Repeat("x", textMaxLine) + "\x1b[0m\ny"}, want: "\x1b[31m" + strings.Repeat("x", textMaxLine-8) + "\x1b[0m\ny\n… 8 bytes of long lines are not shown …\n"},
 		{name: "256 and true colours", in: []string{"\x1b[38;5;9mx\x1b[38:2::1:2:3my\x1b[0m"}, want: "\x1b[38;5;9mx\x1b[38:2::1:2:3my\x1b[0m"},
 		{name: "an m that is no colour", in: []string{"\x1b[>4;2ma\x1b[?1mb"}, want: "ab"},
 
