@@ -49,7 +49,7 @@ var layers = []struct{ pkg, may string }{
 
 	// The page's files, and the program that builds them.
 	{"static", ""},
-	{"static/build", "static +github.com/evanw/esbuild/..."},
+	{"static/build", "static web/render +github.com/evanw/esbuild/... +github.com/andybalholm/brotli"},
 
 	// The web: façades translate, pages print values.
 	{"web/render", "+github.com/yuin/goldmark/... +github.com/alecthomas/chroma/... +github.com/microcosm-cc/bluemonday +golang.org/x/net/..."},
