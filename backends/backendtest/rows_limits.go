@@ -121,8 +121,14 @@ func (t *T) signals() {
 		try[int](t, b, "kill", "1", sig)
 		t.alive(b)
 	}
-	if r := t.exec(b, "/bin/sh", "-c", "kill -9 -1; sleep 5"); r.Signal != int(syscall.SIGKILL) && r.Code == 0 {
-		t.Errorf("%+v", r)
+	victim, err := b.start(wire.Command{Argv: []string{"/bin/sh", "-c", "echo up; exec sleep 60"}}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = victim.output(t.ctx)
+	try[int](t, b, "kill", "-1", "9")
+	if r, err := victim.wait(t.ctx); err != nil || r.Signal != int(syscall.SIGKILL) {
+		t.Errorf("the other process ended with %+v %v", r, err)
 	}
 	t.alive(b)
 	t.alive(t.other())
@@ -137,7 +143,7 @@ func (t *T) supervisor() {
 }
 
 func (t *T) guestKilled() {
-	b := t.open(t, backends.Spec{Args: []string{}})
+	b := t.open(t, backends.Spec{})
 	marker := "sb-orphaned-" + random()
 	t.exec(b, probePath, "daemon", marker)
 	procs := hostProcs(marker)

@@ -39,7 +39,7 @@ var masked = []string{
 }
 
 // maskedDirs lists the folders of /proc that tell about the host.
-var maskedDirs = []string{"acpi", "asound", "dynamic_debug", "scsi", "pressure"}
+var maskedDirs = []string{"acpi", "asound", "bus", "dynamic_debug", "scsi", "pressure"}
 
 // environment a guest finds where the spec sets nothing else.
 var defaultEnv = []string{

@@ -26,7 +26,7 @@ func main() {
 	}
 	do, ok := map[string]func([]string) any{
 		"read": read, "create": create, "syscalls": syscalls, "int80": int80Call, "fill": fill, "inodes": inodes,
-		"unlinked": unlinked, "spawn": spawn, "threads": threads, "status": status, "fds": fds, "dial": dial,
+		"unlinked": unlinked, "spawn": spawn, "status": status, "fds": fds, "dial": dial,
 		"spin": spin, "daemon": daemon, "hold": hold, "kill": kill, "limits": limits, "interfaces": interfaces,
 		"sched": sched, "stat": stat, "inotify": inotify, "environs": environs, "zombies": zombies, "openfiles": openfiles,
 		"listen": listen, "grow": grow, "id": id, "setuid": setuid, "links": links,
@@ -220,24 +220,11 @@ func spawn(args []string) any {
 	return map[string]int{"started": len(started), "errno": code(err)}
 }
 
-// threads makes processes of one thread each by raw clone is not portable, so
-// it blocks goroutines in system calls until the runtime may make no more.
-func threads(args []string) any {
-	limit, _ := strconv.Atoi(args[0])
-	var wg sync.WaitGroup
-	for range limit {
-		wg.Add(1)
-		go func() {
-			runtime.LockOSThread()
-			wg.Done()
-			_ = syscall.Pause()
-		}()
+func hold([]string) any {
+	for {
+		<-time.After(time.Hour) // the runtime takes a bare select for a deadlock
 	}
-	wg.Wait()
-	return limit
 }
-
-func hold([]string) any { select {} }
 
 // daemon starts a copy of this program that has left every group it could:
 // new session, no death signal, a reaper of its own. Its arguments carry a
@@ -251,7 +238,7 @@ func daemon(args []string) any {
 		cmd := exec.Command("/proc/self/exe", "hold", args[0])
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		_ = cmd.Start()
-		select {}
+		hold(nil)
 	}
 	cmd := exec.Command("/proc/self/exe", "daemon", args[0], "child")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

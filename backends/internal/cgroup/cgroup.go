@@ -286,14 +286,18 @@ func (g Group) dirs() []string {
 	return out
 }
 
-// makeDir makes a group and its parent. The parent may vanish in between, as
-// the last sandbox of an install takes it along.
+// makeDir makes a group and its parent. Either may vanish in between, as the
+// last sandbox of an install takes the parent along.
 func makeDir(dir string) error {
 	var err error
-	for range 8 {
-		if err = os.MkdirAll(dir, 0o755); err == nil || !errors.Is(err, fs.ErrNotExist) { //nolint:gosec // a cgroup directory
-			return err
+	for range 16 {
+		err = os.MkdirAll(dir, 0o755) //nolint:gosec // a cgroup directory
+		if err == nil || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
+			break
 		}
+	}
+	if err != nil {
+		_ = syscall.Rmdir(filepath.Dir(dir))
 	}
 	return err
 }

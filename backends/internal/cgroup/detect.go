@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -186,7 +187,7 @@ func (h *Host) detectV2(m mount, path string) {
 
 // try makes and removes a group to see that it can be done.
 func (h *Host) try(base, file string) error {
-	dir := filepath.Join(base, h.parent(), fmt.Sprintf("probe-%d", os.Getpid()))
+	dir := filepath.Join(base, h.parent(), probeName())
 	if err := makeDir(dir); err != nil {
 		return err
 	}
@@ -195,7 +196,7 @@ func (h *Host) try(base, file string) error {
 }
 
 func (h *Host) tryV2(base string, want []string) error {
-	dir := filepath.Join(base, h.parent(), fmt.Sprintf("probe-%d", os.Getpid()))
+	dir := filepath.Join(base, h.parent(), probeName())
 	if err := makeDir(dir); err != nil {
 		return err
 	}
@@ -210,6 +211,11 @@ func (h *Host) tryV2(base string, want []string) error {
 	}
 	return syscall.Access(filepath.Join(dir, "cgroup.procs"), 2)
 }
+
+// probes numbers the groups made to try something, so that no two share one.
+var probes atomic.Int64
+
+func probeName() string { return fmt.Sprintf("probe-%d-%d", os.Getpid(), probes.Add(1)) }
 
 func (h *Host) parent() string { return prefix + h.install }
 
