@@ -26,20 +26,30 @@ func Name(path string) string {
 		case unicode.IsSpace(r):
 			r = ' '
 		}
-		if b.Len()+utf8.RuneLen(r) > maxName {
+		if b.WriteRune(r); b.Len() > 2*maxName {
 			break
 		}
-		b.WriteRune(r)
 	}
 	// Windows drops dots and spaces at the end, and dots in front hide a file.
 	name := strings.Trim(b.String(), ". ")
+	if stem, _, _ := strings.Cut(strings.ToUpper(name), "."); reserved[strings.TrimSpace(stem)] {
+		name = "_" + name
+	}
 	if name == "" {
 		return "file"
 	}
-	if stem, _, _ := strings.Cut(strings.ToUpper(name), "."); reserved[strings.TrimSpace(stem)] {
-		return "_" + name
+	return strings.TrimRight(cut(name, maxName), ". ")
+}
+
+// cut shortens s to at most n bytes and leaves no half of a character.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
 	}
-	return name
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
 }
 
 // reserved are names Windows takes for devices.

@@ -69,7 +69,7 @@ func crashWriter(dir string) int {
 	}
 	wg.Go(func() {
 		for n := uint64(0); ; n++ {
-			hash, _, err := s.PutBlob(ctx, bytes.NewReader(randomBytes(n, 700_000)), 1<<30)
+			hash, _, err := s.PutBlob(ctx, bytes.NewReader(randomBytes(n, 300_000)), 1<<30)
 			if err != nil {
 				say("error %v", err)
 				return
@@ -113,13 +113,16 @@ func TestKilledWriterLosesNothing(t *testing.T) {
 		}
 		for hash := range blobs {
 			checkBlob(t, s, hash)
+			delete(blobs, hash)
 		}
 		var unnamed int
 		if err := s.reads.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM blobs WHERE hash IS NULL").Scan(&unnamed); err != nil || unnamed != 0 {
 			t.Fatalf("round %d: %d unfinished blobs, %v", round, unnamed, err)
 		}
-		if err := s.Check(t.Context()); err != nil {
-			t.Fatalf("round %d: %v", round, err)
+		if round%10 == 9 { // each opening has made the quick check
+			if err := s.Check(t.Context()); err != nil {
+				t.Fatalf("round %d: %v", round, err)
+			}
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)

@@ -118,9 +118,9 @@ func TestWriteAheadLogIsBounded(t *testing.T) {
 		}
 		return fi.Size()
 	}
-	write(24)
-	if n := wal(); n > 12<<20 {
-		t.Fatalf("the log has %d bytes after 24 MiB", n)
+	write(12)
+	if n := wal(); n > 8<<20 {
+		t.Fatalf("the log has %d bytes after 12 MiB", n)
 	}
 	tx, err := s.reads.BeginTx(t.Context(), nil)
 	if err != nil {
@@ -130,8 +130,8 @@ func TestWriteAheadLogIsBounded(t *testing.T) {
 	if err := tx.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM notebooks").Scan(&n); err != nil {
 		t.Fatal(err)
 	}
-	write(24)
-	if n := wal(); n < 20<<20 {
+	write(12)
+	if n := wal(); n < 10<<20 {
 		t.Fatalf("the reader did not hold the log up: %d bytes", n)
 	}
 	if err := s.w.checkpoint(t.Context()); err != nil { // cannot, and does not wait for long
@@ -141,8 +141,8 @@ func TestWriteAheadLogIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	held := wal()
-	write(24)
-	if n := wal(); n > held+12<<20 {
+	write(12)
+	if n := wal(); n > held+8<<20 {
 		t.Fatalf("the log went on growing: %d bytes after %d", n, held)
 	}
 	if err := s.w.checkpoint(t.Context()); err != nil {
