@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"context"
+	"io"
 
 	"sandbook/kernel/notebook"
 )
@@ -26,4 +27,14 @@ type Log interface {
 
 	// Done looks up an op done earlier under an idempotency key.
 	Done(ctx context.Context, id notebook.ID, actor, key string) (notebook.Receipt, bool, error)
+}
+
+// Blobs keeps bytes by their sha256. Methods may be called concurrently.
+type Blobs interface {
+	// Put stores at most limit bytes of r; more is a notebook.TooLarge error
+	// and stores nothing.
+	Put(ctx context.Context, r io.Reader, limit int64) (hash string, size int64, err error)
+
+	// Open reads a blob; NotFound if there is none.
+	Open(ctx context.Context, hash string) (io.ReadCloser, error)
 }

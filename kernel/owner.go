@@ -1,0 +1,248 @@
+package kernel
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"sandbook/backends"
+	"sandbook/kernel/notebook"
+	"sandbook/kernel/wire"
+)
+
+// run is the owner goroutine: it alone touches the session's state.
+func (s *Session) run() {
+	defer close(s.done)
+	defer func() {
+		why := ErrClosed
+		for sub := range s.subs {
+			s.unsubscribe(sub, why)
+		}
+		if s.guest != nil {
+			s.guest.close(ErrClosed)
+		}
+	}()
+	tick := time.NewTicker(usageEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case fn := <-s.inbox:
+			fn()
+		case e, ok := <-s.events:
+			if !ok {
+				s.guestGone()
+				continue
+			}
+			s.take(e)
+		case <-tick.C:
+			s.sample()
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// take makes the guest's event durable together with those already waiting,
+// and then acknowledges them. A malformed event ends the sandbox: a guest that
+// breaks the protocol cannot be trusted to keep anything.
+func (s *Session) take(e wire.Event) {
+	g, boot := s.guest, s.state.Kernel.Boot
+	var evs []notebook.Event
+	st, last, bytes := s.state, e.Seq, 0
+	for n := 1; ; n++ {
+		body, err := s.translate(s.ctx, e)
+		if err != nil && notebook.CodeOf(err) != notebook.Internal || s.ctx.Err() != nil {
+			s.m.logger.LogAttrs(s.ctx, slog.LevelError, "store output", slog.String("notebook", string(s.id)), slog.Any("error", err))
+			return // not acknowledged: it comes again
+		}
+		if err != nil {
+			s.m.logger.LogAttrs(s.ctx, slog.LevelWarn, "malformed event dropped", slog.String("notebook", string(s.id)), slog.Any("error", err))
+		}
+		if body != nil && err == nil {
+			evs, st = s.merge(evs, st, e.Gen, body)
+		}
+		last, bytes = e.Seq, bytes+len(e.Data)
+		if n >= maxBatch || bytes >= maxBatchBytes {
+			break
+		}
+		var more bool
+		select {
+		case e, more = <-s.events:
+		default:
+		}
+		if !more {
+			break
+		}
+	}
+	evs = s.follow(evs)
+	// What caused no event is not acknowledged by itself, so that the guest
+	// never forgets more than the cursor says.
+	if len(evs) > 0 || last-s.cursor.Seq > maxUnacked {
+		if err := s.commit(evs, notebook.Batch{Cursor: &notebook.Cursor{Boot: boot, Seq: last}}); err != nil {
+			s.m.logger.LogAttrs(s.ctx, slog.LevelError, "append events", slog.String("notebook", string(s.id)), slog.Any("error", err))
+			s.retry(g, err)
+			return
+		}
+		g.ack(last)
+	}
+	s.react(nil, evs)
+}
+
+// retry drops the connection after the log refused a batch and connects again
+// a little later: what was not acknowledged comes again, and nothing is lost.
+func (s *Session) retry(g *guest, err error) {
+	s.dropGuest(err)
+	s.m.after(s, time.Second, func() { s.reattach() })
+}
+
+// merge decides one report and adds its events, joining text to the text
+// before it.
+func (s *Session) merge(evs []notebook.Event, st notebook.State, gen int, body notebook.Body) ([]notebook.Event, notebook.State) {
+	more, err := notebook.Decide(st, notebook.TheServer, notebook.Report{Gen: gen, Body: body}, s.m.now())
+	if err != nil {
+		return evs, st
+	}
+	for _, e := range more {
+		if n := len(evs); n > 0 {
+			a, okA := evs[n-1].Body.(notebook.StreamAppended)
+			b, okB := e.Body.(notebook.StreamAppended)
+			if okA && okB && a.Run == b.Run && a.Name == b.Name && a.Background == b.Background && len(a.Text)+len(b.Text) <= notebook.MaxText {
+				a.Text += b.Text
+				evs[n-1].Body = a
+				continue
+			}
+		}
+		st = notebook.Apply(st, e)
+		evs = append(evs, e)
+	}
+	return evs, st
+}
+
+// react does what the events ask of the world outside the state.
+func (s *Session) react(op notebook.Op, evs []notebook.Event) {
+	for _, e := range evs {
+		switch b := e.Body.(type) {
+		case notebook.RunSent:
+			s.sendRun(b.Run)
+		case notebook.RunStage:
+			if b.Stage == "asked" && s.guest != nil {
+				s.guest.send(wire.Request{Op: wire.OpInterrupt, RunID: string(b.Run)})
+			}
+		case notebook.InputAnswered:
+			if r, ok := op.(notebook.ReplyInput); ok && s.guest != nil {
+				s.guest.send(wire.Request{Op: wire.OpInput, RunID: string(r.Run), Value: r.Value})
+			}
+		case notebook.KernelStopped:
+			s.stopped(b)
+		case notebook.KernelDied:
+			if b.Gone {
+				s.forget(fmt.Errorf("the sandbox is gone"))
+			}
+		case notebook.NotebookDeleted:
+			s.endSandbox()
+		case notebook.FilesChanged:
+			if e.By.Kind == notebook.Server {
+				s.collect(b)
+			}
+		}
+	}
+	switch o := op.(type) {
+	case notebook.StartKernel:
+		s.boot()
+	case notebook.RestartKernel:
+		s.boot()
+	case notebook.RunCells:
+		_ = o
+		s.boot()
+	}
+}
+
+// sendRun tells the guest to run what was made durable. Asking twice is safe:
+// the guest runs an id once.
+func (s *Session) sendRun(id notebook.RunID) {
+	r := s.state.Runs[id]
+	if r == nil || s.guest == nil {
+		return
+	}
+	s.guest.send(wire.Request{Op: wire.OpRun, Gen: r.Gen, Run: &wire.Run{
+		ID: string(r.ID), Code: r.Source, Name: fmt.Sprintf("cell %d", s.number(r)), Count: r.Count,
+		TimeoutMS: r.TimeoutMS, OutputLimit: outputLimit,
+	}})
+}
+
+// number is what a traceback calls the cell: its execution count.
+func (s *Session) number(r *notebook.Run) int { return r.Count }
+
+// sample publishes what the sandbox uses, while somebody watches.
+func (s *Session) sample() {
+	if s.sandbox == nil || len(s.subs) == 0 {
+		return
+	}
+	if u, ok := s.usage(); ok {
+		s.publish(Update{Usage: &u})
+	}
+}
+
+func (s *Session) usage() (backends.Usage, bool) {
+	us, ok := s.sandbox.(backends.Usager)
+	if !ok {
+		return backends.Usage{}, false
+	}
+	u, err := us.Usage()
+	return u, err == nil
+}
+
+// forget drops the sandbox and its connection from the session.
+func (s *Session) forget(err error) {
+	s.dropGuest(err)
+	s.sandbox = nil
+	s.oomSeen = 0
+}
+
+func (s *Session) dropGuest(err error) {
+	if s.guest == nil {
+		return
+	}
+	g := s.guest
+	s.guest, s.events = nil, nil
+	s.link.Store(nil)
+	g.close(err)
+}
+
+// guestGone handles a connection that ended while the sandbox may live on.
+func (s *Session) guestGone() {
+	err := s.guest.err
+	s.dropGuest(err)
+	if s.sandbox == nil {
+		return
+	}
+	s.m.logger.LogAttrs(s.ctx, slog.LevelWarn, "connection to the sandbox ended", slog.String("notebook", string(s.id)), slog.Any("error", err))
+	s.m.after(s, 100*time.Millisecond, func() { s.reattach() })
+}
+
+// stopped ends the kernel somebody asked to end, and starts the next one if
+// cells wait for it.
+func (s *Session) stopped(b notebook.KernelStopped) {
+	if b.Gone || s.guest == nil {
+		s.endSandbox()
+		return
+	}
+	s.guest.send(wire.Request{Op: wire.OpStop, Gen: b.Gen})
+}
+
+// endSandbox kills the sandbox in the background.
+func (s *Session) endSandbox() {
+	sb := s.sandbox
+	s.forget(fmt.Errorf("the kernel was stopped"))
+	if sb == nil {
+		return
+	}
+	s.m.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), 20*time.Second)
+		defer cancel()
+		if err := sb.Kill(ctx); err != nil {
+			s.m.logger.LogAttrs(ctx, slog.LevelError, "kill sandbox", slog.String("sandbox", string(sb.ID())), slog.Any("error", err))
+		}
+	})
+}

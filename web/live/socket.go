@@ -1,0 +1,386 @@
+// Package live is the native WebSocket of a notebook: ops in, events out, and
+// resumption by seq. It is a pump between one socket and one session; it
+// decides nothing and keeps nothing but the place the client has reached.
+//
+// Each socket has one reader and one writer goroutine, joined before Serve
+// returns. A reader that is too slow is closed with StatusSlow and resumes.
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/coder/websocket"
+
+	"sandbook/kernel"
+	"sandbook/kernel/notebook"
+	"sandbook/kernel/wire"
+)
+
+// Subprotocol is the one this package speaks.
+const Subprotocol = "sandbook.v1"
+
+// Close codes besides the registered ones.
+const (
+	StatusSlow    websocket.StatusCode = 4408 // fell behind; resume with since
+	StatusExpired websocket.StatusCode = 4401 // the credential ran out; sign in again
+)
+
+// Bounds of a socket.
+const (
+	maxMessage   = 8 << 20 // bytes of one message from a client
+	maxReplay    = 20000   // events sent again before the client gets the state instead
+	replayPage   = 1000
+	outQueue     = 128
+	maxQuestions = 8 // answered at the same time
+	writeTime    = 10 * time.Second
+	pingEvery    = 20 * time.Second
+	questionTime = 20 * time.Second
+	pageEvery    = 33 * time.Millisecond // between two patches of a page
+)
+
+// Patcher turns a step of the notebook into what a page shows of it. The
+// result is marshalled into the message; nil means that nothing visible changed.
+type Patcher func(before, after notebook.State, evs []notebook.Event) (patch any, notice string)
+
+// Options of one socket.
+type Options struct {
+	Session *kernel.Session
+	Log     kernel.Log
+	Actor   notebook.Actor
+	Since   int64     // last seq the client has; -1: none, send the state first
+	Patch   Patcher   // nil: the client gets events
+	Expires time.Time // of the credential
+	Build   string    // tells a page that the server's assets have changed
+}
+
+type message struct {
+	Hello  *hello          `json:"hello,omitempty"`
+	State  *notebook.State `json:"state,omitempty"`
+	Reload bool            `json:"reload,omitempty"`
+	Seq    int64           `json:"seq,omitempty"`
+	Patch  any             `json:"patch,omitempty"`
+	Notice string          `json:"notice,omitempty"`
+	ID     json.RawMessage `json:"id,omitempty"`
+	OK     any             `json:"ok,omitempty"`
+	Error  *fault          `json:"error,omitempty"`
+	Usage  any             `json:"usage,omitempty"`
+	Ping   int64           `json:"ping,omitempty"`
+}
+
+type hello struct {
+	Seq      int64       `json:"seq"`
+	Server   string      `json:"server"`
+	Resumed  bool        `json:"resumed"`
+	Notebook notebook.ID `json:"notebook"`
+}
+
+type fault struct {
+	Code    notebook.Code `json:"code"`
+	Message string        `json:"message"`
+	Data    any           `json:"data,omitempty"`
+}
+
+type request struct {
+	ID   json.RawMessage `json:"id"`
+	Op   string          `json:"op"`
+	Args json.RawMessage `json:"args"`
+	Key  string          `json:"key"`
+	Pong int64           `json:"pong"`
+}
+
+type socket struct {
+	Options
+	ws   *websocket.Conn
+	out  chan message
+	sem  chan struct{}
+	wg   sync.WaitGroup
+	seq  int64
+	sent notebook.State // what the page shows
+}
+
+// Serve upgrades the request and pumps until either side ends. The caller has
+// checked the credential, the Origin and the Host.
+func Serve(w http.ResponseWriter, r *http.Request, o Options) error {
+	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{
+		Subprotocols:       []string{Subprotocol},
+		InsecureSkipVerify: true, // the caller checks Origin more strictly
+		CompressionMode:    websocket.CompressionDisabled,
+	})
+	if err != nil {
+		return nil //nolint:nilerr // Accept has answered the request
+	}
+	defer func() { _ = ws.CloseNow() }()
+	if ws.Subprotocol() != Subprotocol {
+		return ws.Close(websocket.StatusPolicyViolation, "ask for the subprotocol "+Subprotocol)
+	}
+	ws.SetReadLimit(maxMessage)
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	s := &socket{Options: o, ws: ws, out: make(chan message, outQueue), sem: make(chan struct{}, maxQuestions)}
+	sub, err := o.Session.Subscribe(ctx)
+	if err != nil {
+		return ws.Close(websocket.StatusServiceRestart, "the server is shutting down")
+	}
+	defer sub.Close()
+	s.wg.Go(func() {
+		defer cancel()
+		s.write(ctx, sub)
+	})
+	s.read(ctx)
+	cancel()
+	s.wg.Wait()
+	return nil
+}
+
+// write is the only writer of the socket.
+func (s *socket) write(ctx context.Context, sub *kernel.Subscription) {
+	if err := s.begin(ctx, sub.State); err != nil {
+		_ = s.ws.Close(websocket.StatusInternalError, "the notebook could not be read")
+		return
+	}
+	ping := time.NewTicker(pingEvery)
+	defer ping.Stop()
+	updates, hold := sub.Updates, (<-chan time.Time)(nil)
+	for {
+		var err error
+		select {
+		case m := <-s.out:
+			err = s.send(ctx, m)
+		case <-hold:
+			updates, hold = sub.Updates, nil
+		case u, ok := <-updates:
+			if !ok {
+				s.end(sub.Err())
+				return
+			}
+			err = s.updates(ctx, u, sub.Updates)
+			if s.Patch != nil {
+				updates, hold = nil, time.After(pageEvery)
+			}
+		case now := <-ping.C:
+			if !s.Expires.IsZero() && now.After(s.Expires) {
+				_ = s.ws.Close(StatusExpired, "sign in again")
+				return
+			}
+			err = s.send(ctx, message{Ping: now.UnixMilli()})
+		case <-ctx.Done():
+			return
+		}
+		if err != nil {
+			_ = s.ws.CloseNow()
+			return
+		}
+	}
+}
+
+// end closes the socket with the code that fits.
+func (s *socket) end(why error) {
+	switch {
+	case errors.Is(why, kernel.ErrSlow):
+		_ = s.ws.Close(StatusSlow, "too slow: resume from the last seq")
+	default:
+		_ = s.ws.Close(websocket.StatusServiceRestart, "the server restarts: nothing is lost")
+	}
+}
+
+// begin brings the client from where it is to where the subscription begins.
+func (s *socket) begin(ctx context.Context, st notebook.State) error {
+	s.seq, s.sent = st.Seq, st
+	h := &hello{Seq: st.Seq, Server: s.Build, Notebook: st.ID}
+	if s.Patch != nil {
+		h.Resumed = s.Since == st.Seq
+		if err := s.send(ctx, message{Hello: h}); err != nil || h.Resumed {
+			return err
+		}
+		return s.send(ctx, message{Reload: true})
+	}
+	h.Resumed = s.Since >= 0 && s.Since <= st.Seq && st.Seq-s.Since <= maxReplay
+	if !h.Resumed {
+		if err := s.send(ctx, message{Hello: h}); err != nil {
+			return err
+		}
+		return s.send(ctx, message{State: &st})
+	}
+	h.Seq = s.Since
+	if err := s.send(ctx, message{Hello: h}); err != nil {
+		return err
+	}
+	for at := s.Since; at < st.Seq; {
+		evs, err := s.Log.Events(ctx, st.ID, at, replayPage)
+		if err != nil {
+			return err
+		}
+		if len(evs) == 0 {
+			return errors.New("the log has a gap")
+		}
+		for _, e := range evs {
+			if e.Seq > st.Seq {
+				return nil
+			}
+			if err := s.sendJSON(ctx, e); err != nil {
+				return err
+			}
+			at = e.Seq
+		}
+	}
+	return nil
+}
+
+// updates sends one update and, to a page, all that wait behind it as one.
+func (s *socket) updates(ctx context.Context, u kernel.Update, more <-chan kernel.Update) error {
+	if u.Usage != nil {
+		return s.send(ctx, message{Usage: u.Usage})
+	}
+	if s.Patch == nil {
+		for _, e := range u.Events {
+			if err := s.sendJSON(ctx, e); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	evs, after := u.Events, u.After
+	var usage any
+	for len(evs) < 2000 {
+		select {
+		case n, ok := <-more:
+			if ok && n.Usage != nil {
+				usage = n.Usage
+				continue
+			}
+			if ok {
+				evs, after = append(evs[:len(evs):len(evs)], n.Events...), n.After
+				continue
+			}
+		default:
+		}
+		break
+	}
+	patch, notice := s.Patch(s.sent, *after, evs)
+	s.sent = *after
+	if usage != nil {
+		if err := s.send(ctx, message{Usage: usage}); err != nil {
+			return err
+		}
+	}
+	return s.send(ctx, message{Seq: after.Seq, Patch: patch, Notice: notice})
+}
+
+func (s *socket) send(ctx context.Context, m message) error { return s.sendJSON(ctx, m) }
+
+func (s *socket) sendJSON(ctx context.Context, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	wctx, cancel := context.WithTimeout(ctx, writeTime)
+	defer cancel()
+	return s.ws.Write(wctx, websocket.MessageText, b)
+}
+
+// read is the only reader of the socket. Ops are done in the order they came.
+func (s *socket) read(ctx context.Context) {
+	defer func() {
+		for range maxQuestions { // wait for the questions in flight
+			s.sem <- struct{}{}
+		}
+	}()
+	for {
+		kind, b, err := s.ws.Read(ctx)
+		if err != nil {
+			return
+		}
+		var req request
+		switch {
+		case kind != websocket.MessageText || !utf8.Valid(b):
+			s.reply(ctx, nil, nil, notebook.Errorf(notebook.Invalid, "Messages are JSON text in UTF-8."))
+			continue
+		case json.Unmarshal(b, &req) != nil:
+			s.reply(ctx, nil, nil, notebook.Errorf(notebook.Invalid, `A message is a JSON object like {"id":1,"op":"cell.edit","args":{…}}.`))
+			continue
+		case req.Pong != 0 && req.Op == "":
+			continue
+		case len(req.ID) == 0 || len(req.ID) > 100:
+			s.reply(ctx, nil, nil, notebook.Errorf(notebook.Invalid, "A request needs an id of at most 100 characters."))
+			continue
+		}
+		if ask, ok := questions[req.Op]; ok {
+			s.question(ctx, req, ask)
+			continue
+		}
+		op, err := notebook.DecodeOp(req.Op, req.Args)
+		if err != nil {
+			s.reply(ctx, req.ID, nil, err)
+			continue
+		}
+		res, err := s.Session.Do(ctx, s.Actor, op, req.Key)
+		s.reply(ctx, req.ID, res, err)
+	}
+}
+
+var questions = map[string]wire.Op{
+	"complete": wire.OpComplete, "inspect": wire.OpInspect, "is_complete": wire.OpIsComplete,
+	"variables": wire.OpVariables, "files": wire.OpList,
+}
+
+// question asks the kernel without holding up the ops behind it.
+func (s *socket) question(ctx context.Context, req request, op wire.Op) {
+	var args struct {
+		Code  string `json:"code"`
+		Pos   int    `json:"pos"`
+		Level int    `json:"level"`
+		Path  string `json:"path"`
+	}
+	if len(req.Args) > 0 {
+		if err := json.Unmarshal(req.Args, &args); err != nil {
+			s.reply(ctx, req.ID, nil, notebook.Errorf(notebook.Invalid, "The arguments of %s do not fit.", req.Op))
+			return
+		}
+	}
+	select {
+	case s.sem <- struct{}{}:
+	default:
+		s.reply(ctx, req.ID, nil, notebook.Errorf(notebook.Unavailable, "Too many questions at once."))
+		return
+	}
+	s.wg.Go(func() {
+		defer func() { <-s.sem }()
+		qctx, cancel := context.WithTimeout(ctx, questionTime)
+		defer cancel()
+		b, err := s.Session.Ask(qctx, s.Actor, wire.Request{Op: op, Code: args.Code, Pos: args.Pos, Level: args.Level, Path: args.Path, Limit: 5000})
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = notebook.Errorf(notebook.Unavailable, "The kernel is busy and did not answer.")
+		}
+		var res json.RawMessage
+		if json.Valid(b) {
+			res = b
+		}
+		s.reply(ctx, req.ID, res, err)
+	})
+}
+
+func (s *socket) reply(ctx context.Context, id json.RawMessage, ok any, err error) {
+	m := message{ID: id, OK: ok}
+	if ok == nil {
+		m.OK = struct{}{}
+	}
+	if id == nil {
+		m.ID = json.RawMessage("null")
+	}
+	if err != nil {
+		m.OK, m.Error = nil, &fault{Code: notebook.CodeOf(err), Message: notebook.MessageOf(err)}
+		if e, is := errors.AsType[*notebook.Error](err); is {
+			m.Error.Data = e.Data
+		}
+	}
+	select {
+	case s.out <- m:
+	case <-ctx.Done():
+	}
+}
