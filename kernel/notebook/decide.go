@@ -27,7 +27,7 @@ func Decide(s State, a Actor, o Op, now time.Time) ([]Event, error) {
 	case Rename:
 		err = d.rename(v)
 	case DeleteNotebook:
-		err = d.deleteNotebook(v)
+		d.deleteNotebook()
 	case RestoreNotebook:
 		if s.Deleted.IsZero() {
 			return nil, Errorf(Conflict, "This notebook is not in the trash.")
@@ -144,10 +144,9 @@ func (d *decision) rename(o Rename) error {
 	return nil
 }
 
-func (d *decision) deleteNotebook(DeleteNotebook) error {
+func (d *decision) deleteNotebook() {
 	d.flush("The notebook was deleted.")
 	d.emit(NotebookDeleted{})
-	return nil
 }
 
 func checkKind(k CellKind) error {

@@ -273,7 +273,7 @@ func (e *terminal) penID(pen string) int32 {
 		if e.pens == nil {
 			e.pens, e.penIDs = []string{""}, map[string]int32{}
 		}
-		id = int32(len(e.pens))
+		id = int32(len(e.pens)) //nolint:gosec // fewer than bytes in one Append
 		e.pens = append(e.pens, pen)
 		e.penIDs[pen] = id
 	}
