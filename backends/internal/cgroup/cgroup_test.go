@@ -99,10 +99,14 @@ func TestUnified(t *testing.T) {
 	}
 }
 
+// detected is found out once, before any thread of the tests is in a group:
+// the groups of a process are those of its first thread.
+var detected = Detect(fmt.Sprintf("test-%d", os.Getpid()))
+
 // host is this machine's, or a printed reason why not.
 func host(t *testing.T) *Host {
 	t.Helper()
-	h := Detect(fmt.Sprintf("test-%d", os.Getpid()))
+	h := detected
 	for _, c := range v2Wanted {
 		if err := h.Refused(c); err != nil {
 			t.Skipf("NOT TESTED: this process may not use the %s controller: %v", c, err)

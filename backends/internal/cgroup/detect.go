@@ -105,7 +105,8 @@ func (m mount) own(path string) (string, bool) {
 	return filepath.Join(m.dir, rel), true
 }
 
-// Detect finds out by trial which groups this process may make below its own.
+// Detect must be called while no thread of this process is in a group made
+// here. It finds out by trial which groups this process may make below its own.
 // In the unified hierarchy it may have to move this process into a leaf of its
 // group first, which it does only where the group was delegated to it.
 func Detect(install string) *Host {
