@@ -41,9 +41,9 @@ func (b *Backend) open(h host, id backends.ID) (*sandbox, error) {
 	}
 	// The start time was read after the descriptor was had, so that it is the
 	// descriptor's process if it matches.
-	if start, err := job.StartTime(st.Pid); err != nil || start != st.Start {
+	if start, err := job.StartTime(st.Pid); err != nil || start != st.Start || hasEnded(p) {
 		_ = p.Close()
-		return s, nil //nolint:nilerr // another process got the number
+		return s, nil //nolint:nilerr // another process got the number, or a dead one still has it
 	}
 	s.pid, s.pidfd = st.Pid, p
 	return s, nil

@@ -62,6 +62,16 @@ func ended(fd uintptr) bool {
 	return e == 0 && n == 1
 }
 
+// hasEnded reports whether the process has ended, without waiting.
+func hasEnded(p *os.File) bool {
+	c, err := p.SyscallConn()
+	if err != nil {
+		return true
+	}
+	var yes bool
+	return c.Control(func(fd uintptr) { yes = ended(fd) }) != nil || yes
+}
+
 // waitFor returns once the process has ended. A closed descriptor means that
 // somebody already saw the end.
 func waitFor(ctx context.Context, p *os.File) error {

@@ -305,7 +305,7 @@ func makeDir(dir string) error {
 // removeWithParent removes a group, and its parent once that is empty.
 func removeWithParent(dir string) error {
 	var err error
-	for wait := time.Millisecond; wait < time.Second; wait *= 2 {
+	for wait := time.Millisecond; wait < 2*time.Second; wait *= 2 {
 		err = syscall.Rmdir(dir)
 		if err == nil || errors.Is(err, syscall.ENOENT) {
 			_ = syscall.Rmdir(filepath.Dir(dir))
