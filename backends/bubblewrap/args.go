@@ -203,6 +203,9 @@ func validate(spec backends.Spec, install string) error {
 			return err
 		}
 	}
+	if !path.IsAbs(spec.Guest) {
+		return fmt.Errorf("The guest program %q is not given by an absolute path.", spec.Guest) //nolint:revive,staticcheck // for people
+	}
 	fi, err := os.Stat(spec.Guest)
 	if err != nil {
 		return fmt.Errorf("The guest program is missing: %w.", err) //nolint:revive,staticcheck // for people

@@ -490,10 +490,7 @@ func BenchmarkStart(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	guest := os.Getenv("SANDBOOK_GUEST")
-	if guest == "" {
-		guest = "../../kernel/guestbin/dist/sandbook-guest-linux-" + runtime.GOARCH
-	}
+	guest := builtGuest(b)
 	for i := 0; b.Loop(); i++ {
 		s, err := be.Start(b.Context(), backends.Spec{
 			ID: backends.ID(fmt.Sprintf("b%d", i)), Labels: backends.Labels{Install: install}, Guest: guest,

@@ -37,7 +37,7 @@ func TestConformance(t *testing.T) {
 }
 
 // builtGuest is the built guest of this checkout.
-func builtGuest(t *testing.T) string {
+func builtGuest(t testing.TB) string {
 	t.Helper()
 	if p := os.Getenv("SANDBOOK_GUEST"); p != "" {
 		return p

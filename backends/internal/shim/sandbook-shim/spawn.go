@@ -6,15 +6,17 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"unsafe"
 
 	"sandbook/backends/internal/shim/job"
 )
 
 // Numbers the syscall package lacks; the same on every architecture we build.
 const (
-	sysCloseRange      = 436
-	closeRangeCloexec  = 4
-	prSetChildSubreape = 36
+	sysCloseRange       = 436
+	closeRangeCloexec   = 4
+	prSetName           = 15
+	prSetChildSubreaper = 36
 )
 
 // tailSize is how much of standard error is kept.
@@ -29,9 +31,12 @@ func hygiene() error {
 	if _, _, e := syscall.RawSyscall(sysCloseRange, 3, ^uintptr(0), closeRangeCloexec); e != 0 {
 		return fmt.Errorf("mark descriptors: %w", e)
 	}
-	if _, _, e := syscall.RawSyscall(syscall.SYS_PRCTL, prSetChildSubreape, 1, 0); e != 0 {
+	if _, _, e := syscall.RawSyscall(syscall.SYS_PRCTL, prSetChildSubreaper, 1, 0); e != 0 {
 		return fmt.Errorf("become reaper: %w", e)
 	}
+	// Executed by descriptor, it would be called by its number.
+	name := []byte("sandbook-shim\x00")
+	_, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, prSetName, uintptr(unsafe.Pointer(&name[0])), 0) //nolint:gosec // the kernel reads it
 	return nil
 }
 
