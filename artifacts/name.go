@@ -75,7 +75,7 @@ func disposition(kind, path string) string {
 	name := Name(path)
 	var plain, full strings.Builder
 	ascii := true
-	for i := 0; i < len(name); i++ {
+	for i := range len(name) {
 		c := name[i]
 		switch {
 		case c < 0x20 || c >= 0x7f:

@@ -99,7 +99,7 @@ func TestKilledWriterLosesNothing(t *testing.T) {
 		rounds = 5
 	}
 	dir := filepath.Join(t.TempDir(), "data")
-	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // repeatable
+	rng := rand.New(rand.NewPCG(1, 2))
 	acked := map[string]int64{}
 	blobs := map[string]bool{}
 	for round := range rounds {
@@ -139,7 +139,7 @@ func TestKilledWriterLosesNothing(t *testing.T) {
 // it said.
 func crashRound(t *testing.T, dir string, n int, acked map[string]int64, blobs map[string]bool) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this test itself
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), "SANDBOOK_CRASH_DIR="+dir)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

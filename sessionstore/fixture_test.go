@@ -147,7 +147,7 @@ func TestUpgradeFromEveryRelease(t *testing.T) {
 	for _, f := range fixtures {
 		t.Run(filepath.Base(f), func(t *testing.T) {
 			t.Parallel()
-			script, err := os.ReadFile(f) //nolint:gosec // test
+			script, err := os.ReadFile(f)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -171,7 +171,7 @@ func dump(t *testing.T, pool *sql.DB) []byte {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer rs.Close() //nolint:errcheck // test
+		defer rs.Close()
 		for rs.Next() {
 			var s string
 			if err := rs.Scan(&s); err != nil {

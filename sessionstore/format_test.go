@@ -20,7 +20,7 @@ import (
 func TestStoredEventsStayReadable(t *testing.T) {
 	t.Parallel()
 	golden := filepath.Join("testdata", "events.golden")
-	old, err := os.ReadFile(golden) //nolint:gosec // test
+	old, err := os.ReadFile(golden)
 	if err != nil && !*update {
 		t.Fatal(err)
 	}

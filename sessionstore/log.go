@@ -258,7 +258,7 @@ func (s *Store) Load(ctx context.Context, id notebook.ID) (notebook.Loaded, erro
 				l.State, since = &state, snap.Seq
 			} else {
 				// The events are the truth; a snapshot only saves time.
-				slog.WarnContext(ctx, "snapshot is not usable", "notebook", string(id), "seq", snap.Seq, "error", derr)
+				s.log.LogAttrs(ctx, slog.LevelWarn, "snapshot is not usable", slog.String("notebook", string(id)), slog.Int64("seq", snap.Seq), slog.Any("error", derr))
 			}
 		}
 		l.Events, err = events(ctx, q, id, since, math.MaxInt64)

@@ -31,7 +31,7 @@ func (s *Store) maintainLoop(ctx context.Context) {
 	defer check.Stop()
 	warn := func(what string, err error) {
 		if err != nil && ctx.Err() == nil {
-			slog.ErrorContext(ctx, "database maintenance", "step", what, "error", err)
+			s.log.LogAttrs(ctx, slog.LevelError, "database maintenance", slog.String("step", what), slog.Any("error", err))
 		}
 	}
 	if fi, err := os.Stat(filepath.Join(s.dir, dbName)); err == nil && fi.Size() > checkAtOnce {
@@ -123,7 +123,7 @@ func (s *Store) backup(ctx context.Context, c execer, path string) error {
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("backup: %w", err)
 	}
-	f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the operator chose it
+	f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return notebook.Errorf(notebook.Unavailable, "The backup cannot be written to %s: %v. Check the folder's permissions.", path, cause(err))
 	}

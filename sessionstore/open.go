@@ -97,9 +97,9 @@ func cause(err error) error {
 // lockDir makes this the only server on the folder. The lock is not on the
 // database file itself: closing any descriptor of that would drop SQLite's own
 // locks.
-func lockDir(dir string) (*os.File, error) {
+func lockDir(ctx context.Context, dir string, log *slog.Logger) (*os.File, error) {
 	path := filepath.Join(dir, lockName)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // path is ours
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, notebook.Errorf(notebook.Unavailable, "The data folder %s cannot be written: %v. Check its owner and permissions.", dir, cause(err))
 	}
@@ -117,7 +117,7 @@ func lockDir(dir string) (*os.File, error) {
 	if err := f.Truncate(0); err == nil {
 		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 		if err != nil {
-			slog.Warn("the lock file does not say who holds it", "error", err)
+			log.LogAttrs(ctx, slog.LevelWarn, "lock file does not say who holds it", slog.Any("error", err))
 		}
 	}
 	return f, nil
@@ -170,7 +170,7 @@ func (s *Store) prepareWAL(path string) error {
 }
 
 func readHead(path string, n int) ([]byte, error) {
-	f, err := os.Open(path) //nolint:gosec // path is ours
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +217,7 @@ func (s *Store) create(ctx context.Context, path string) error {
 			return fmt.Errorf("remove unfinished database: %w", err)
 		}
 	}
-	f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // path is ours
+	f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return notebook.Errorf(notebook.Unavailable, "The database cannot be made in %s: %v. Check the folder's owner and permissions.", s.dir, cause(err))
 	}
@@ -241,7 +241,7 @@ func (s *Store) create(ctx context.Context, path string) error {
 }
 
 func syncDir(dir string) error {
-	d, err := os.Open(dir) //nolint:gosec // path is ours
+	d, err := os.Open(dir)
 	if err != nil {
 		return fmt.Errorf("sync folder: %w", err)
 	}

@@ -17,16 +17,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
-	"sandbook/kernel/notebook"
 	"sandbook/migrations"
 	"sandbook/sessionstore/internal/db"
 
-	"golang.org/x/sys/unix"
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
@@ -36,6 +35,7 @@ type Options struct {
 	Now     func() time.Time // the clock; nil is time.Now
 	Reserve int64            // bytes kept free for a full disk; 0 is 8 MiB, negative none
 	Readers int              // connections that read; 0 is 4
+	Logger  *slog.Logger     // for what happens in the background; nil is slog.Default
 	// NoMaintenance leaves out the hourly clean-up in the background; Maintain
 	// can still be called.
 	NoMaintenance bool
@@ -51,6 +51,7 @@ type Store struct {
 	dir   string
 	steps fs.FS
 	now   func() time.Time
+	log   *slog.Logger
 	lock  *os.File
 	w     *writer
 	reads *sql.DB
@@ -85,6 +86,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.Readers <= 0 {
 		o.Readers = 4
 	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
 	if o.steps == nil {
 		o.steps = migrations.FS
 	}
@@ -92,11 +96,11 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	lock, err := lockDir(dir)
+	lock, err := lockDir(ctx, dir, o.Logger)
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{dir: dir, steps: o.steps, now: o.Now, lock: lock}
+	s := &Store{dir: dir, steps: o.steps, now: o.Now, log: o.Logger, lock: lock}
 	if err := s.open(ctx, o); err != nil {
 		if code := codeOf(err) & 0xff; code == sqlite3.SQLITE_CORRUPT || code == sqlite3.SQLITE_NOTADB {
 			err = fmt.Errorf("%w: %w", s.damaged("The database %s is damaged.", filepath.Join(dir, dbName)), err)
@@ -115,54 +119,13 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// OpenTokens opens the data folder for the sake of its tokens and settings,
-// beside a running server if there is one. Nothing else should be done with
-// the Store it returns.
-func OpenTokens(ctx context.Context, dir string) (*Store, error) {
-	s, err := Open(ctx, Options{Dir: dir, NoMaintenance: true, Reserve: -1})
-	if notebook.CodeOf(err) != notebook.Conflict || !errors.Is(err, unix.EWOULDBLOCK) {
-		return s, err
-	}
-	if dir, err = filepath.Abs(dir); err != nil {
-		return nil, fmt.Errorf("data folder: %w", err)
-	}
-	s = &Store{dir: dir, steps: migrations.FS, now: time.Now, stop: func() {}}
-	if err := s.join(ctx); err != nil {
-		return nil, errors.Join(err, s.release())
-	}
-	s.wg.Go(s.w.loop)
-	return s, nil
-}
-
-// join opens what a running server has made, and takes nothing over.
-func (s *Store) join(ctx context.Context) error {
-	path := filepath.Join(s.dir, dbName)
-	if err := s.openWriter(ctx, path, -1); err != nil {
-		return err
-	}
-	has, wants, err := schema(ctx, s.w.pool, s.w.conn, s.steps)
-	if err != nil {
-		return err
-	}
-	if has != wants {
-		return notebook.Errorf(notebook.Conflict, "The running server is of another version than this program. Use the same one.")
-	}
-	if s.w.q, err = db.Prepare(ctx, s.w.conn); err != nil {
-		return fmt.Errorf("prepare statements: %w", mapped(err))
-	}
-	if s.w.fence, err = s.w.q.Fence(ctx); err != nil {
-		return fmt.Errorf("read fence: %w", mapped(err))
-	}
-	return s.openReaders(ctx, path, 1)
-}
-
 func (s *Store) openWriter(ctx context.Context, path string, reserve int64) error {
 	pool, conn, err := openWriter(ctx, path)
 	if err != nil {
 		return err
 	}
 	s.w = &writer{
-		pool: pool, conn: conn,
+		pool: pool, conn: conn, log: s.log,
 		jobs: make(chan *job, maxGroup), quit: make(chan struct{}), stopped: make(chan struct{}),
 		ballast: &ballast{path: filepath.Join(s.dir, ballastName), size: reserve},
 	}

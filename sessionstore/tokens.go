@@ -120,7 +120,7 @@ func (s *Store) Revoked(id string) bool {
 	defer cancel()
 	revoked, err := s.rq.Revoked(ctx, id)
 	if err != nil {
-		slog.Error("look up revoked token", "error", mapped(err))
+		s.log.LogAttrs(ctx, slog.LevelError, "look up revoked token", slog.Any("error", mapped(err)))
 		return true
 	}
 	return revoked

@@ -34,6 +34,7 @@ const (
 // writer owns the only connection that writes. Writes that arrive while a
 // commit runs share the next one; an idle writer commits at once.
 type writer struct {
+	log     *slog.Logger
 	pool    *sql.DB
 	conn    *sql.Conn
 	q       *db.Queries
@@ -160,7 +161,7 @@ func (w *writer) gather(group []*job, next *job) []*job {
 func (w *writer) commit(group []*job) {
 	err := w.once(group)
 	if err != nil && isFull(err) && w.ballast.release() {
-		slog.Warn("the disk is full; released the reserve", "reserve_bytes", w.ballast.size)
+		w.log.LogAttrs(context.Background(), slog.LevelWarn, "disk full, reserve given up", slog.Int64("reserve_bytes", w.ballast.size))
 		err = w.once(group)
 	}
 	w.full.Store(err != nil && isFull(err))
