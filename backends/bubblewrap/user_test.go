@@ -22,7 +22,7 @@ func TestConformanceAsUser(t *testing.T) {
 	if testing.Short() {
 		t.Skip("NOT TESTED: it takes as long as TestConformance.")
 	}
-	dir, err := os.MkdirTemp("", "sandbook-user-")
+	dir, err := os.MkdirTemp("", "sandbook-user-") //nolint:usetesting // t.TempDir is closed to the other user
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,7 +51,7 @@ func sched([]string) any {
 	out["fifo"] = schedSet(1, &param)
 	out["rr"] = schedSet(2, &param)
 	out["nice"] = code(syscall.Setpriority(syscall.PRIO_PROCESS, 0, -20))
-	out["ioprio"] = ioprio(1<<13 | 0)
+	out["ioprio"] = ioprio(1 << 13)
 	return out
 }
 

@@ -192,7 +192,7 @@ func (h *Host) try(base, file string) error {
 	if err := makeDir(dir); err != nil {
 		return err
 	}
-	defer removeWithParent(dir)
+	defer func() { _ = removeWithParent(dir) }()
 	return syscall.Access(filepath.Join(dir, file), 2)
 }
 
@@ -201,7 +201,7 @@ func (h *Host) tryV2(base string, want []string) error {
 	if err := makeDir(dir); err != nil {
 		return err
 	}
-	defer removeWithParent(dir)
+	defer func() { _ = removeWithParent(dir) }()
 	if err := enable(filepath.Dir(dir), want, false); err != nil {
 		return err
 	}

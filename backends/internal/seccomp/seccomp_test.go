@@ -83,7 +83,7 @@ func classes() [][6]uint64 {
 			out = append(out, [6]uint64{v | high, 0, 0}, [6]uint64{0, v | high, 0}, [6]uint64{v | high, v | high, v})
 		}
 	}
-	for f := uint64(0); f < 64; f++ {
+	for f := range uint64(64) {
 		out = append(out, [6]uint64{f}, [6]uint64{f | 1<<32, 1, 0})
 	}
 	return out

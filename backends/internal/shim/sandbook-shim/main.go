@@ -35,7 +35,7 @@ func main() {
 		os.Exit(2)
 	}
 	w := &watch{}
-	err := w.start(ready)
+	err := w.start()
 	if err != nil {
 		w.undo()
 	}
@@ -62,7 +62,7 @@ type watch struct {
 }
 
 // start brings the sandbox up. It returns once bubblewrap has built the walls.
-func (w *watch) start(ready *os.File) error {
+func (w *watch) start() error {
 	if err := hygiene(); err != nil {
 		return err
 	}
