@@ -103,6 +103,7 @@ var entries = map[string]string{
 	"katex.css":   "katex.css",
 	"notebook.js": "notebook.ts",
 	"small.js":    "small.ts",
+	"mark.svg":    "mark.svg",
 }
 
 // bundle runs esbuild in memory. The result maps hashed names to contents, and
@@ -118,7 +119,7 @@ func bundle(src string) (files map[string][]byte, names map[string]string, err e
 		EntryNames: "[name]-[hash]", ChunkNames: "[name]-[hash]", AssetNames: "[name]-[hash]",
 		MinifySyntax: true, MinifyIdentifiers: true, MinifyWhitespace: true, Target: api.ES2022, LegalComments: api.LegalCommentsNone,
 		Engines: []api.Engine{{Name: api.EngineChrome, Version: "123"}, {Name: api.EngineFirefox, Version: "120"}, {Name: api.EngineSafari, Version: "17.5"}},
-		Loader:  map[string]api.Loader{".woff2": api.LoaderFile}, Plugins: []api.Plugin{patches()}, Metafile: true, Charset: api.CharsetUTF8,
+		Loader:  map[string]api.Loader{".woff2": api.LoaderFile, ".svg": api.LoaderCopy}, Plugins: []api.Plugin{patches()}, Metafile: true, Charset: api.CharsetUTF8,
 		AbsWorkingDir: src,
 	})
 	if len(r.Errors) > 0 {

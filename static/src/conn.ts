@@ -6,6 +6,7 @@ export interface Patch {
   target?: string;
   after?: string;
   html?: string;
+  text?: string;
   version?: number;
   source?: string;
   first?: number;

@@ -8,6 +8,7 @@ import { startKeys } from "./keys";
 import { math } from "./math";
 import { apply, refresh } from "./patch";
 import { noVariables, remember, usage, variables } from "./rail";
+import { pageGrew, startScroll } from "./scroll";
 import { localTimes, shared, toast } from "./ui";
 import { duration, t } from "./words";
 
@@ -41,6 +42,25 @@ function tick(): void {
   }
 }
 
+// What scrolls can be scrolled with keys, once it is near the window.
+const scrollers = new IntersectionObserver((entries) => {
+  for (const e of entries) {
+    const el = e.target as HTMLElement;
+    if (!e.isIntersecting) continue;
+    if (el.scrollWidth > el.clientWidth || el.scrollHeight > el.clientHeight) el.tabIndex = 0;
+    else el.removeAttribute("tabindex");
+  }
+}, { rootMargin: "1500px" });
+const watched = new WeakSet<Element>();
+
+function watchScrollers(): void {
+  for (const el of all("pre.source, .traceback pre, .output-html, .text.long, .md pre, .math.display")) {
+    if (watched.has(el)) continue;
+    watched.add(el);
+    scrollers.observe(el);
+  }
+}
+
 // ---- patches ----
 
 let buffered: Patch[] | null = null; // while the page is fetched again
@@ -51,6 +71,7 @@ function settle(order: boolean): void {
   frames();
   math();
   remember();
+  watchScrollers();
   tick();
   if (order) editing.relabel();
   cells.settled(order);
@@ -69,12 +90,9 @@ function patched(patches: Patch[], notice: string): void {
     return;
   }
   if (patches.length === 0) return;
-  // A page that stands at its end stays there; any other stays where it is.
-  const end = document.documentElement;
-  const stick = end.scrollHeight > innerHeight + 200 && end.scrollHeight - innerHeight - scrollY < 8;
   const order = apply(patches, editing, (n) => t("waits, number %d in line", n));
-  settle(order);
-  if (stick) scrollTo({ top: end.scrollHeight, behavior: "instant" });
+  if (order || patches.some((p) => p.op !== "lines" && p.op !== "queue")) settle(order);
+  pageGrew();
 }
 
 async function reload(): Promise<void> {
@@ -143,7 +161,7 @@ startFrames();
 math();
 tick();
 setInterval(tick, 200);
-for (const el of all(".text.long")) if (el.closest("article")?.querySelector(".elapsed")) el.scrollTop = el.scrollHeight;
+startScroll();
 if (matchMedia("(max-width: 1100px)").matches) document.querySelector<HTMLDetailsElement>(".rail-fold")!.open = false;
 conn = new Connection(root.dataset["notebook"]!, Number(root.dataset["seq"]), { patch: patched, reload, usage, status, build });
 cells.start();

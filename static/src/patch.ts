@@ -1,6 +1,7 @@
 // Applying patches. Each says what is to be, so applying one twice does no harm.
 import type { Patch } from "./conn";
 import { all, byId, markup } from "./dom";
+import { grew, isAway, keepAway } from "./scroll";
 
 /** Editing is what the patches of a cell's text meet. */
 export interface Editing {
@@ -28,24 +29,25 @@ export function swap(old: Element, fresh: Element): void {
   const active = document.activeElement;
   const inside = active && active !== document.body && old.contains(active) ? active : null;
   if (old instanceof HTMLDetailsElement && fresh instanceof HTMLDetailsElement) fresh.open = old.open;
-  const scrolls = all(".text.long", old).map((e) => ({ id: e.parentElement?.id ?? "", top: e.scrollTop, open: e.classList.contains("open"), end: atEnd(e) }));
+  const boxes = all(".text.long", old).map((e) => ({ id: e.parentElement?.id ?? "", top: e.scrollTop, open: e.classList.contains("open"), away: isAway(e) }));
   const typed = old.querySelector<HTMLInputElement>("#input-value");
   const field = fresh.querySelector<HTMLInputElement>("#input-value");
   if (typed && field && typed.form?.dataset["run"] === field.form?.dataset["run"]) field.value = typed.value;
   old.replaceWith(fresh);
-  for (const s of scrolls) {
-    const el = s.id ? byId(s.id)?.querySelector<HTMLElement>(".text.long") : null;
-    if (!el) continue;
-    el.classList.toggle("open", s.open);
-    el.scrollTop = s.end ? el.scrollHeight : s.top;
+  // What is long while it prints is shown from its end, but to who reads further up.
+  const running = !!fresh.closest("article")?.querySelector(".elapsed");
+  for (const el of all(".text.long", fresh)) {
+    const was = boxes.find((x) => x.id === el.parentElement?.id);
+    el.classList.toggle("open", was?.open ?? false);
+    if (was?.away) keepAway(el, was.top);
+    else if (running) grew(el);
+    else if (was) el.scrollTop = was.top;
   }
   if (inside) {
     const again = inside.id ? byId(inside.id) : inside instanceof HTMLElement && inside.dataset["testid"] ? fresh.querySelector<HTMLElement>(`[data-testid="${CSS.escape(inside.dataset["testid"])}"]`) : null;
     (again ?? (inside.tagName === "SUMMARY" ? fresh.querySelector<HTMLElement>("summary") : null) ?? fresh.closest<HTMLElement>("article"))?.focus({ preventScroll: true });
   }
 }
-
-export const atEnd = (el: Element): boolean => el.scrollHeight - el.clientHeight - el.scrollTop < 8;
 
 function replace(p: Patch): void {
   const old = byId(p.target!);
@@ -67,7 +69,7 @@ function append(p: Patch): void {
     if (same) swap(same, el);
     else to.append(el);
     const text = el.querySelector(".text.long");
-    if (text) text.scrollTop = text.scrollHeight;
+    if (text) grew(text);
   }
 }
 
@@ -80,12 +82,22 @@ function lines(p: Patch): void {
   const first = p.first ?? 0, at = p.at ?? 0;
   const have = Number(pre.dataset["first"] ?? 0);
   const box = pre.closest(".text.long");
-  const stick = box ? atEnd(box) : false;
   while (pre.childElementCount > Math.max(0, at - have)) pre.lastElementChild!.remove();
   for (let i = have; i < first && pre.firstElementChild; i++) pre.firstElementChild.remove();
   pre.dataset["first"] = String(Math.max(have, first));
-  pre.append(markup(p.html ?? ""));
-  if (box && stick) box.scrollTop = box.scrollHeight;
+  pre.append(p.text === undefined ? markup(p.html ?? "") : plain(p.text));
+  if (box) grew(box);
+}
+
+function plain(text: string): DocumentFragment {
+  const out = document.createDocumentFragment();
+  const list = text.split("\n");
+  list.forEach((l, i) => {
+    const span = document.createElement("span");
+    span.textContent = i < list.length - 1 ? l + "\n" : l;
+    out.append(span);
+  });
+  return out;
 }
 
 function cell(p: Patch, editing: Editing): void {

@@ -1,14 +1,13 @@
 // The rail: variables are asked for, memory comes by itself.
 import type { Connection, Usage } from "./conn";
 import { byId, h } from "./dom";
-import { size } from "./words";
 
 interface Variable { name: string; type: string; shape?: string; size?: number; value?: string }
 
 export function usage(u: Usage): void {
   const el = byId("usage-memory");
   if (el && Number.isFinite(u.memory)) {
-    el.textContent = size(u.memory);
+    el.textContent = Math.round(u.memory / 2 ** 20).toLocaleString("en");
     last = el.textContent;
   }
 }

@@ -27,14 +27,3 @@ export function duration(ms: number): string {
   if (s < 3600) return t("%d min %d s", Math.floor(s / 60), Math.floor(s) % 60);
   return t("%d h %d min", Math.floor(s / 3600), Math.floor(s / 60) % 60);
 }
-
-/** size says how many bytes, as the server does. */
-export function size(n: number): string {
-  const units = ["B", "kB", "MB", "GB", "TB"];
-  let i = 0;
-  while (n >= 999.5 && i < units.length - 1) {
-    n /= 1000;
-    i++;
-  }
-  return (i === 0 || n >= 99.95 || Number.isInteger(n) ? n.toFixed(0) : n.toFixed(1)) + " " + units[i];
-}

@@ -10,9 +10,6 @@ import (
 	"sandbook/web/render"
 )
 
-// mark is the icon of the application, so that no page asks for /favicon.ico.
-const mark = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='-2 -1 18 18'%3E%3Cpath fill='%233b4fd8' d='M0 0h7v8h7v8H7V8H0z'/%3E%3C/svg%3E"
-
 func pressed(b bool) string { return strconv.FormatBool(b) }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

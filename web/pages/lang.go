@@ -97,6 +97,9 @@ func Size(n int64) string {
 	return fmt.Sprintf("%.1f %s", f, units[i])
 }
 
+// Memory says how much memory, in the unit limits are given in: 84 MiB.
+func Memory(n int64) string { return Count((n+1<<19)>>20) + " MiB" }
+
 // Count writes a number with thousands apart: 48,120.
 func Count(n int64) string {
 	s := fmt.Sprint(n)

@@ -12,6 +12,7 @@ type Assets struct {
 	Script string // of the notebook page
 	Small  string // script of every other page
 	Math   string // style sheet of formulas, loaded when there are some
+	Icon   string
 }
 
 // Chrome is what every page needs besides its own value.
@@ -202,7 +203,7 @@ type Head struct {
 	Waiting bool      // for input
 
 	Took   string // "1.2 s"
-	Memory string // "84 MB"
+	Memory string // "84 MiB"
 	CPU    string // "0.9 s CPU"
 	Order  string // "ran 3rd"
 }
@@ -283,7 +284,7 @@ type RailFiles struct {
 type RailKernel struct {
 	Lang     Lang
 	Alive    bool
-	Limit    string // "1,024 MB"
+	Limit    string // "of 1,024 MiB", after the figure
 	Started  time.Time
 	Adopted  string // words: how often the server restarted under it
 	Restarts string // words

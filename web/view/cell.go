@@ -75,7 +75,7 @@ func (v maker) head(c *notebook.Cell) pages.Head {
 func (v maker) figures(h *pages.Head, r *notebook.Run) {
 	h.Took = v.o.Lang.Duration(time.Duration(r.WallMS) * time.Millisecond)
 	if r.PeakMemory > 0 {
-		h.Memory = pages.Size(r.PeakMemory)
+		h.Memory = pages.Memory(r.PeakMemory)
 	}
 	// Worth a word only where it says something the duration does not.
 	if r.CPUMS >= 100 && (r.CPUMS*10 < r.WallMS*8 || r.CPUMS*10 > r.WallMS*12) {

@@ -142,9 +142,9 @@ func (v maker) file(f notebook.File) pages.File {
 
 func (v maker) railKernel() pages.RailKernel {
 	k := v.s.Kernel
-	r := pages.RailKernel{Lang: v.o.Lang, Alive: alive(k), Backend: backendName(k.Backend), Limit: v.t("no limit")}
+	r := pages.RailKernel{Lang: v.o.Lang, Alive: alive(k), Backend: backendName(k.Backend), Limit: v.t("MiB, without a limit")}
 	if k.Memory > 0 {
-		r.Limit = pages.Size(k.Memory)
+		r.Limit = v.t("of %s", pages.Memory(k.Memory))
 	}
 	if k.Status == notebook.Ready {
 		r.Started = k.Started

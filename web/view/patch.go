@@ -2,6 +2,7 @@ package view
 
 import (
 	"context"
+	"html"
 	"reflect"
 	"slices"
 	"strings"
@@ -10,7 +11,6 @@ import (
 
 	"sandbook/kernel/notebook"
 	"sandbook/web/pages"
-	"sandbook/web/render"
 )
 
 // Patch is one change to a page. Each says what is to be, not what to do next,
@@ -23,14 +23,15 @@ import (
 //	remove   the element Target goes
 //	cell     the cell Target becomes HTML
 //	source   the cell Target has a new text: Source, Version, and how it reads
-//	lines    the lines of Target from number At on become HTML, and those
-//	         before First go
+//	lines    the lines of Target from number At on become HTML, or the lines of
+//	         Text where they are nothing but text, and those before First go
 //	queue    the cell whose waiting run is Target is now first in line
 type Patch struct {
 	Op      string  `json:"op"`
 	Target  string  `json:"target,omitempty"`
 	After   *string `json:"after,omitempty"`
 	HTML    string  `json:"html,omitempty"`
+	Text    *string `json:"text,omitempty"`
 	Version int     `json:"version,omitempty"`
 	Source  *string `json:"source,omitempty"`
 	First   int64   `json:"first,omitempty"`
@@ -291,10 +292,23 @@ func (v maker) grown(id string, a, b *notebook.Output) (Patch, bool) {
 	for same < len(kept)-1 && same < len(b.Text.Lines)-1 && kept[same] == b.Text.Lines[same] {
 		same++
 	}
-	fresh := b.Text.Lines[same:]
-	rendered := make([]render.HTML, len(fresh))
-	for i, l := range fresh {
-		rendered[i] = render.ANSI(l)
+	p := Patch{Op: "lines", Target: id + "-lines", First: fb, At: fb + int64(same)}
+	rendered, plain := ansi(b.Text.Lines[same:]), true
+	for _, l := range rendered {
+		plain = plain && !strings.Contains(string(l), "<")
 	}
-	return Patch{Op: "lines", Target: id + "-lines", First: fb, At: fb + int64(same), HTML: string(pages.Lines(rendered, true))}, true
+	if !plain {
+		p.HTML = string(pages.Lines(rendered, true))
+		return p, true
+	}
+	var text strings.Builder
+	for i, l := range rendered {
+		if i > 0 {
+			text.WriteByte('\n')
+		}
+		text.WriteString(html.UnescapeString(string(l)))
+	}
+	t := text.String()
+	p.Text = &t
+	return p, true
 }
