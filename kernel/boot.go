@@ -18,11 +18,19 @@ import (
 // bootTime bounds the start of a sandbox and its kernel.
 const bootTime = 60 * time.Second
 
+// guestEnv is the whole environment of a sandbox. Caches go to /tmp, so that
+// they are not taken for files a run made.
+var guestEnv = []string{
+	"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/work", "LANG=C.UTF-8", "TERM=xterm-256color",
+	"XDG_CACHE_HOME=/tmp/cache", "XDG_CONFIG_HOME=/tmp/config", "MPLCONFIGDIR=/tmp/matplotlib",
+	"IPYTHONDIR=/tmp/ipython", "PYTHONPYCACHEPREFIX=/tmp/pycache",
+}
+
 // boot sees to it that a kernel runs or is being started. A sandbox that is
 // there gets the next kernel; else a new sandbox is made.
 func (s *Session) boot() {
 	k := s.state.Kernel
-	if k.Status == notebook.Ready || k.Status == notebook.Starting || s.booting || !s.state.Deleted.IsZero() {
+	if k.Status != notebook.NoKernel && k.Status != notebook.Dead || s.booting || !s.state.Deleted.IsZero() {
 		return
 	}
 	b, err := s.m.backends.Backend(s.state.Backend)
@@ -50,7 +58,7 @@ func (s *Session) boot() {
 	spec := backends.Spec{
 		ID:     backends.ID(start.Sandbox),
 		Labels: backends.Labels{Install: s.m.install, Notebook: string(s.id), Boot: start.Boot},
-		Guest:  s.m.guestPath, Limits: limits,
+		Guest:  s.m.guestPath, Limits: limits, Env: guestEnv,
 	}
 	files := s.state.Files
 	s.m.wg.Go(func() {
@@ -93,6 +101,9 @@ func (s *Session) makeSandbox(ctx context.Context, b backends.Backend, spec back
 		}
 	}
 	if err != nil {
+		if exit, werr := sb.Wait(hctx); werr == nil && exit.Detail != "" { // it ended by itself and said why
+			err = notebook.Errorf(notebook.Unavailable, "The guest program ended at once: %s", cut(strings.TrimSpace(exit.Detail), 1000))
+		}
 		if kerr := sb.Kill(context.WithoutCancel(ctx)); kerr != nil {
 			err = errors.Join(err, kerr)
 		}

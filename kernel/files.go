@@ -72,7 +72,7 @@ func (s *Session) keep(ctx context.Context, g *guest, f notebook.File) notebook.
 	pr, pw := io.Pipe()
 	var head headWriter
 	s.m.wg.Go(func() { pw.CloseWithError(g.readFile(ctx, f.Path, pw, maxKept+1)) })
-	hash, n, err := s.m.blobs.Put(ctx, io.TeeReader(pr, &head), maxKept)
+	hash, n, err := s.m.blobs.PutFor(ctx, s.id, io.TeeReader(pr, &head), maxKept)
 	_ = pr.CloseWithError(io.ErrClosedPipe)
 	switch {
 	case err == nil:
@@ -118,7 +118,7 @@ func (s *Session) Upload(ctx context.Context, a notebook.Actor, path string, r i
 		return notebook.File{}, err
 	}
 	var head headWriter
-	hash, n, err := s.m.blobs.Put(ctx, io.TeeReader(r, &head), maxUpload)
+	hash, n, err := s.m.blobs.PutFor(ctx, s.id, io.TeeReader(r, &head), maxUpload)
 	if err != nil {
 		return notebook.File{}, err
 	}

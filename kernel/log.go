@@ -31,9 +31,9 @@ type Log interface {
 
 // Blobs keeps bytes by their sha256. Methods may be called concurrently.
 type Blobs interface {
-	// Put stores at most limit bytes of r; more is a notebook.TooLarge error
-	// and stores nothing.
-	Put(ctx context.Context, r io.Reader, limit int64) (hash string, size int64, err error)
+	// PutFor stores at most limit bytes of r for a notebook; more, or more than
+	// its quota, is a notebook.TooLarge error and stores nothing.
+	PutFor(ctx context.Context, id notebook.ID, r io.Reader, limit int64) (hash string, size int64, err error)
 
 	// Open reads a blob; NotFound if there is none.
 	Open(ctx context.Context, hash string) (io.ReadCloser, error)

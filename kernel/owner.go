@@ -139,6 +139,7 @@ func (s *Session) react(op notebook.Op, evs []notebook.Event) {
 			if b.Gone {
 				s.forget(fmt.Errorf("the sandbox is gone"))
 			}
+			s.bootIfAsked()
 		case notebook.NotebookDeleted:
 			s.endSandbox()
 		case notebook.FilesChanged:
@@ -147,13 +148,8 @@ func (s *Session) react(op notebook.Op, evs []notebook.Event) {
 			}
 		}
 	}
-	switch o := op.(type) {
-	case notebook.StartKernel:
-		s.boot()
-	case notebook.RestartKernel:
-		s.boot()
-	case notebook.RunCells:
-		_ = o
+	switch op.(type) {
+	case notebook.StartKernel, notebook.RestartKernel, notebook.RunCells:
 		s.boot()
 	}
 }

@@ -127,9 +127,6 @@ func (s *Session) translateKernel(e wire.Event) (notebook.Body, error) {
 
 // translateDied finds the words for a kernel's end.
 func (s *Session) translateDied(gen int, c wire.Died) notebook.Body {
-	if c.Asked {
-		return nil
-	}
 	d := notebook.KernelDied{Gen: gen, Cause: "exited", Code: c.Code, Signal: c.Signal, Peak: c.Peak, Message: cut(c.Reason, maxLine)}
 	if c.Signal != 0 {
 		d.Cause = "signaled"
@@ -191,7 +188,7 @@ func (s *Session) bundle(ctx context.Context, in map[string]json.RawMessage) (ma
 			continue
 		}
 		text = strings.ToValidUTF8(text, "\uFFFD")
-		v, err := Keep(ctx, s.m.blobs, mime, text)
+		v, err := Keep(ctx, s.m.blobs, s.id, mime, text)
 		if err != nil {
 			return nil, err
 		}
@@ -202,7 +199,7 @@ func (s *Session) bundle(ctx context.Context, in map[string]json.RawMessage) (ma
 
 // Keep makes the value of one representation of a MIME bundle: small text stays
 // as it is, binary types (base64 in text) and long text become blobs.
-func Keep(ctx context.Context, blobs Blobs, mime, text string) (notebook.Value, error) {
+func Keep(ctx context.Context, blobs Blobs, id notebook.ID, mime, text string) (notebook.Value, error) {
 	if len(text) > maxValue {
 		return notebook.Value{Text: fmt.Sprintf("This output is %d bytes long; at most %d are kept.", len(text), maxValue)}, nil
 	}
@@ -216,7 +213,7 @@ func Keep(ctx context.Context, blobs Blobs, mime, text string) (notebook.Value, 
 	} else if len(text) <= maxInline {
 		return notebook.Value{Text: text}, nil
 	}
-	hash, size, err := blobs.Put(ctx, bytes.NewReader(content), maxValue)
+	hash, size, err := blobs.PutFor(ctx, id, bytes.NewReader(content), maxValue)
 	if err != nil {
 		return notebook.Value{}, err
 	}

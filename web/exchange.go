@@ -130,7 +130,7 @@ func (s *Server) importOutput(ctx context.Context, o ipynb.Output) (notebook.Out
 		out.Data = make(map[string]notebook.Value, len(o.Data))
 	}
 	for mime, text := range o.Data {
-		v, err := kernel.Keep(ctx, s.blobs, mime, text)
+		v, err := kernel.Keep(ctx, s.blobs, "", mime, text)
 		if err != nil {
 			return out, err
 		}

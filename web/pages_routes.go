@@ -37,7 +37,7 @@ func (s *Server) chrome(c echo.Context) pages.Chrome {
 	return pages.Chrome{
 		Lang: lang, Theme: pages.ParseTheme(cookie("theme")), User: w.claims.Actor.Name, Path: c.Request().URL.Path,
 		Assets: pages.Assets{
-			Style: s.assets.URL("page.css"), Script: s.assets.URL("notebook.js"), Small: s.assets.URL("small.js"), Math: s.assets.URL("math.css"),
+			Style: s.assets.URL("app.css"), Script: s.assets.URL("notebook.js"), Small: s.assets.URL("small.js"), Math: s.assets.URL("katex.css"),
 		},
 	}
 }
@@ -198,6 +198,11 @@ func (s *Server) static(c echo.Context) error {
 	c.Response().Header().Del("Cache-Control")
 	s.assets.ServeHTTP(c.Response(), c.Request())
 	return nil
+}
+
+// favicon leads browsers that ask by themselves to the mark.
+func (s *Server) favicon(c echo.Context) error {
+	return c.Redirect(http.StatusFound, s.assets.URL("mark.svg"))
 }
 
 func (s *Server) docs(c echo.Context) error {

@@ -40,6 +40,7 @@ func (s *Server) routes() []route {
 		{http.MethodPost, "/login", open, s.login},
 		{http.MethodPost, "/logout", open, s.logout},
 		{http.MethodGet, "/static/*", open, s.static},
+		{http.MethodGet, "/favicon.ico", open, s.favicon},
 
 		{http.MethodGet, "/", read, s.listPage},
 		{http.MethodGet, "/n/:id", read, s.notebookPage},

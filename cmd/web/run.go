@@ -84,7 +84,7 @@ func (s *server) wire(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.store, err = sessionstore.Open(ctx, sessionstore.Options{Dir: data}); err != nil {
+	if s.store, err = sessionstore.Open(ctx, sessionstore.Options{Dir: data, Logger: s.logger}); err != nil {
 		return err
 	}
 	install, err := s.store.InstallID(ctx)

@@ -275,6 +275,9 @@ func (s *folder) endRun(b RunEnded, at time.Time) {
 		return
 	}
 	neverSent := r.Started.IsZero()
+	if takesKernel(r, b.Status) && s.Kernel.Status == Ready {
+		s.Kernel.Status = Dying
+	}
 	s.unqueue(b.Run)
 	if s.Live == b.Run {
 		s.Live = ""
@@ -341,4 +344,9 @@ func (s *folder) applyKernel(e Event) {
 			k.Sandbox = ""
 		}
 	}
+}
+
+// takesKernel reports whether a run that ends so has taken the kernel with it.
+func takesKernel(r *Run, status RunStatus) bool {
+	return !r.Started.IsZero() && (status == Killed || r.Stage == "kill")
 }

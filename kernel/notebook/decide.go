@@ -60,7 +60,7 @@ func Decide(s State, a Actor, o Op, now time.Time) ([]Event, error) {
 	case ReplyInput:
 		err = d.reply(v)
 	case StartKernel:
-		if s.Kernel.Status == Starting || s.Kernel.Status == Ready {
+		if s.Kernel.Status != NoKernel && s.Kernel.Status != Dead {
 			return nil, Errorf(Conflict, "The kernel is already running.")
 		}
 	case StopKernel:

@@ -129,7 +129,7 @@ func (d *decision) restart(o RestartKernel) error {
 	}
 	d.flush("The kernel was restarted.")
 	d.endLive(Killed, "The kernel was restarted.")
-	if d.s.Kernel.Status == Ready {
+	if d.s.Kernel.Status == Ready || d.s.Kernel.Status == Dying {
 		d.emit(KernelStopped{Gen: d.s.Kernel.Gen})
 	}
 	if cells := d.s.scope("all", nil); o.RunAll && len(cells) > 0 {
@@ -163,7 +163,7 @@ func (d *decision) report(a Actor, o Report) error {
 	k := d.s.Kernel
 	switch b := o.Body.(type) {
 	case KernelStarting:
-		if k.Status == Starting || k.Status == Ready {
+		if k.Status != NoKernel && k.Status != Dead {
 			return Errorf(Conflict, "The kernel is already running.")
 		}
 		d.emit(b)
@@ -197,9 +197,9 @@ func (d *decision) died(b KernelDied) {
 	if b.Cause == "lost" {
 		status = LostRun
 	}
+	dying := d.s.Kernel.Status == Dying // what waits was asked for since, and is for the next kernel
 	d.endLive(status, b.Message)
-	n := len(d.s.Queue)
-	if n > 0 {
+	if n := len(d.s.Queue); n > 0 && !dying {
 		d.flush("The kernel died before it could run.")
 		b.Message += " " + waiting(n)
 	}
@@ -257,6 +257,9 @@ func (d *decision) reportRun(body Body) {
 			d.emit(InputAnswered{Run: b.Run})
 		}
 	case FilesChanged:
+		if len(b.Files.Changed)+len(b.Files.Removed)+b.Files.More == 0 {
+			return
+		}
 		if d.s.Runs[b.Run] != nil || b.Run == "" {
 			d.emit(b)
 		}
@@ -267,6 +270,9 @@ func (d *decision) reportRun(body Body) {
 func (d *decision) ended(b RunEnded) {
 	r := d.s.Runs[b.Run]
 	d.emit(b)
+	if takesKernel(r, b.Status) {
+		d.flush("The kernel died before it could run.")
+	}
 	if b.Status == OK || r.KeepGoing && b.Status == Failed {
 		return
 	}

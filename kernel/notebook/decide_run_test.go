@@ -138,7 +138,7 @@ func TestStopOnError(t *testing.T) {
 		{TimedOut, false, "A cell before it ran out of time."},
 		{TimedOut, true, "A cell before it ran out of time."},
 		{Interrupted, true, "A cell before it was stopped."},
-		{Killed, false, "A cell before it was stopped."},
+		{Killed, false, "The kernel died before it could run."},
 	} {
 		st := tell(t, "1", "2", "3", "4")
 		st.boot()
@@ -153,7 +153,33 @@ func TestStopOnError(t *testing.T) {
 				st.status(id, Skipped, c.reason) // shown, as the cell has nothing else
 			}
 		}
-		st.status(other, Queued, "") // another batch
+		if c.status == Killed {
+			st.status(other, Skipped, c.reason)
+		} else {
+			st.status(other, Queued, "") // another batch
+		}
+	}
+}
+
+// A run asked for after one took the kernel down, and before the kernel's end
+// was reported, is for the next kernel.
+func TestRunWhileKernelDies(t *testing.T) {
+	t.Parallel()
+	st := tell(t, "1", "2")
+	st.boot()
+	first := st.start(RunCells{Cells: []CellID{"a"}})[0]
+	st.report(RunEnded{Run: first, Status: Killed})
+	if st.s.Kernel.Status != Dying {
+		t.Fatalf("kernel %s", st.s.Kernel.Status)
+	}
+	next := st.do(ada, RunCells{Cells: []CellID{"b"}})[0].Body.(RunQueued).Run
+	if evs := st.do(TheServer, Dispatch{}); len(evs) != 0 {
+		t.Errorf("sent to a dying kernel: %v", evs)
+	}
+	st.report(KernelDied{Gen: st.s.Kernel.Gen, Cause: "signaled", Message: "It died."})
+	st.status(next, Queued, "")
+	if st.s.Kernel.Message != "It died." {
+		t.Errorf("message %q", st.s.Kernel.Message)
 	}
 }
 

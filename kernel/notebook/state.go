@@ -181,6 +181,7 @@ const (
 	NoKernel KernelStatus = "none"     // never started, or stopped
 	Starting KernelStatus = "starting" //
 	Ready    KernelStatus = "ready"    // idle or busy, see State.Live
+	Dying    KernelStatus = "dying"    // a run took it down; its end is about to be reported
 	Dead     KernelStatus = "dead"     // ended by itself, Message says why
 )
 

@@ -22,7 +22,7 @@ func kernelWord(l pages.Lang, k notebook.KernelStatus, busy, waiting bool) (stri
 	switch {
 	case k == notebook.Starting:
 		return l.T("starting"), pages.Busy
-	case k == notebook.Dead:
+	case k == notebook.Dead, k == notebook.Dying:
 		return l.T("died"), pages.Bad
 	case k != notebook.Ready:
 		return l.T("no kernel"), pages.Off
