@@ -2,7 +2,7 @@
 // not answered, and says what state it is in.
 
 export interface Patch {
-  op: "replace" | "append" | "insert" | "move" | "remove" | "cell" | "source" | "lines" | "queue";
+  op: "replace" | "append" | "insert" | "move" | "remove" | "cell" | "source" | "lines" | "queue" | "page";
   target?: string;
   after?: string;
   html?: string;

@@ -149,6 +149,7 @@ export function apply(patches: Patch[], editing: Editing, word: (n: number) => s
       case "lines": lines(p); break;
       case "source": source(p, editing); break;
       case "queue": queue(p, word); break;
+      case "page": refresh(markup(p.html ?? ""), editing); order = true; break;
       case "insert":
       case "cell": cell(p, editing); order = true; break;
       case "move": {

@@ -46,6 +46,7 @@ const (
 
 // Patcher turns a step of the notebook into what a page shows of it. The
 // result is marshalled into the message; nil means that nothing visible changed.
+// From the zero state it brings a page that may show anything.
 type Patcher func(before, after notebook.State, evs []notebook.Event) (patch any, notice string)
 
 // Options of one socket.
@@ -198,7 +199,10 @@ func (s *socket) begin(ctx context.Context, st notebook.State) error {
 		if err := s.send(ctx, message{Hello: h}); err != nil || h.Resumed {
 			return err
 		}
-		return s.send(ctx, message{Reload: true})
+		// Not "fetch it again": a page fetched between two patches would miss
+		// what one of them takes back.
+		patch, _ := s.Patch(notebook.State{}, st, nil)
+		return s.send(ctx, message{Seq: st.Seq, Patch: patch})
 	}
 	h.Resumed = s.Since >= 0 && s.Since <= st.Seq && st.Seq-s.Since <= maxReplay
 	if !h.Resumed {

@@ -26,6 +26,7 @@ import (
 //	lines    the lines of Target from number At on become HTML, or the lines of
 //	         Text where they are nothing but text, and those before First go
 //	queue    the cell whose waiting run is Target is now first in line
+//	page     the whole page becomes HTML, part by part and cell by cell
 type Patch struct {
 	Op      string  `json:"op"`
 	Target  string  `json:"target,omitempty"`
@@ -41,7 +42,11 @@ type Patch struct {
 // Patches brings a page from before to after. The events between them say
 // whether more than outputs changed; without them everything is compared.
 // States share what did not change, so the work is proportional to what did.
+// From the zero State it brings a page that may show anything.
 func Patches(before, after notebook.State, evs []notebook.Event, o Options) []Patch {
+	if before.ID == "" {
+		return []Patch{{Op: "page", HTML: markup(pages.PageParts(Page(after, o)))}}
+	}
 	d := &differ{a: maker{before, o}, b: maker{after, o}}
 	if len(evs) > 0 && !slices.ContainsFunc(evs, func(e notebook.Event) bool { return !outputOnly(e.Body) }) {
 		for _, c := range after.Cells {
