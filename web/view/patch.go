@@ -122,8 +122,8 @@ func (d *differ) cells() {
 	for _, c := range d.a.s.Cells {
 		old[c.ID] = c
 	}
+	queueMoved := d.queue(old) // first: what comes after has its place already
 	d.order(old)
-	queueMoved := d.queue()
 	all := d.a.s.Kernel.Gen != d.b.s.Kernel.Gen || d.a.s.Kernel.Status != d.b.s.Kernel.Status || d.a.s.Input != d.b.s.Input || d.a.readOnly() != d.b.readOnly()
 	for i, c := range d.b.s.Cells {
 		was := old[c.ID]
@@ -215,7 +215,7 @@ func ids(cells []*notebook.Cell) []notebook.CellID {
 // queue says that everything in line has come nearer, in one patch where that
 // is all there is to say. Otherwise it reports that the places must be written
 // again.
-func (d *differ) queue() (rewrite bool) {
+func (d *differ) queue(old map[notebook.CellID]*notebook.Cell) (rewrite bool) {
 	a, b := d.a.s.Queue, d.b.s.Queue
 	if len(a) == 0 || len(b) == 0 || slices.Equal(a, b) {
 		return false
@@ -224,9 +224,13 @@ func (d *differ) queue() (rewrite bool) {
 	if k < 0 || len(b) < len(a)-k || !slices.Equal(a[k:], b[:len(a)-k]) {
 		return true
 	}
-	if k > 0 {
-		d.add(Patch{Op: "queue", Target: string(b[0])})
+	if k == 0 {
+		return false
 	}
+	if r := d.a.s.Runs[b[0]]; r == nil || old[r.Cell] == nil || old[r.Cell].Pending != b[0] {
+		return true
+	}
+	d.add(Patch{Op: "queue", Target: string(b[0])})
 	return false
 }
 
