@@ -138,9 +138,7 @@ func (m *Manager) load(ctx context.Context, id notebook.ID) (*Session, error) {
 	if l.State != nil {
 		st = *l.State
 	}
-	for _, e := range l.Events {
-		st = notebook.Apply(st, e)
-	}
+	st = notebook.Fold(st, l.Events)
 	s := &Session{
 		id: id, m: m, done: make(chan struct{}), inbox: make(chan func(), 64),
 		state: st, cursor: l.Cursor, subs: map[*Subscription]struct{}{}, sinceSnap: len(l.Events),

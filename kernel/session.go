@@ -202,10 +202,7 @@ func (s *Session) follow(evs []notebook.Event) []notebook.Event {
 	if s.guest == nil {
 		return evs
 	}
-	st := s.state
-	for _, e := range evs {
-		st = notebook.Apply(st, e)
-	}
+	st := notebook.Fold(s.state, evs)
 	more, err := notebook.Decide(st, notebook.TheServer, notebook.Dispatch{}, s.m.now())
 	if err != nil {
 		return evs
@@ -244,10 +241,7 @@ func (s *Session) commit(evs []notebook.Event, b notebook.Batch) error {
 	if s.failed != nil {
 		return s.failed
 	}
-	next := s.state
-	for _, e := range evs {
-		next = notebook.Apply(next, e)
-	}
+	next := notebook.Fold(s.state, evs)
 	b.Events, b.State = evs, &next
 	if err := s.m.log.Append(s.ctx, s.id, b); err != nil {
 		if notebook.CodeOf(err) == notebook.Conflict {
@@ -326,9 +320,7 @@ func (s *Session) decideReports(gen int, bodies []notebook.Body) ([]notebook.Eve
 		if err != nil {
 			return nil, err
 		}
-		for _, e := range evs {
-			st = notebook.Apply(st, e)
-		}
+		st = notebook.Fold(st, evs)
 		all = append(all, evs...)
 	}
 	return s.follow(all), nil

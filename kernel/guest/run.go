@@ -19,6 +19,7 @@ type runRequest struct {
 	Count   int    `json:"count"`
 	Silent  bool   `json:"silent"`
 	NoStdin bool   `json:"no_stdin"`
+	At      int64  `json:"at"` // unix ns: an interrupt after it is for this run
 }
 
 // start takes a run, or says why not. It is called in the loop.
@@ -65,7 +66,7 @@ func (k *kernel) begin() {
 	k.emit(wire.Event{Type: wire.EventRunStart, Run: r.ID})
 	k.d.request(runRequest{
 		Type: "run", Number: r.number, Code: r.Code, Name: r.Name,
-		Count: r.Count, Silent: r.Silent, NoStdin: r.NoStdin,
+		Count: r.Count, Silent: r.Silent, NoStdin: r.NoStdin, At: time.Now().UnixNano(),
 	}, fds...)
 	r.Code = ""
 }

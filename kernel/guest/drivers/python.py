@@ -38,6 +38,7 @@ _write, _read, _dup2, _close = os.write, os.read, os.dup2, os.close
 _getpid, _exit, _environ = os.getpid, os._exit, os.environ
 _pack = _struct.Struct('>BBHII').pack
 _ident = _thread.get_ident
+_now = time.time_ns
 _setrecursionlimit, _getrecursionlimit = sys.setrecursionlimit, sys.getrecursionlimit
 _settrace, _setprofile = sys.settrace, sys.setprofile
 _setsignal, SIGINT = _signal.signal, _signal.SIGINT
@@ -53,6 +54,7 @@ class State:
     pid = 0
     user = False       # user code is running: an interrupt may raise
     pending = False    # an interrupt came while it must not raise
+    sigint_at = 0      # when the last one came, unix ns
     message = 0
     count = 0
     silent = False
@@ -715,6 +717,7 @@ def part(name):
 
 
 def on_sigint(signum, frame):
+    ST.sigint_at = _now()
     if ST.user:
         raise KeyboardInterrupt
     ST.pending = True
@@ -807,6 +810,9 @@ def execute(m):
     end = {'t': 'run_end', 'status': 'ok'}
     ST.run, ST.count = m['n'], m['count']
     ST.silent, ST.no_stdin = m['silent'], m['no_stdin']
+    # One that came before the run was sent was for an earlier run; one that
+    # came since, perhaps before we had read it, is for this one.
+    ST.pending = ST.sigint_at >= m['at']
     try:
         try:
             perform(m)
@@ -950,7 +956,6 @@ def repair():
     builtins.display = display
     if getattr(builtins, 'input', None) is None:
         builtins.input = user_input
-    ST.pending = False
     _setsignal(SIGINT, on_sigint)
 
 
