@@ -40,6 +40,12 @@ func (s *Session) boot() {
 	}
 	limits := s.m.limits.WithDefaults()
 	start := notebook.KernelStarting{Gen: k.Gen + 1, Boot: k.Boot, Sandbox: k.Sandbox, Backend: b.Name(), Memory: limits.Memory}
+	for _, gap := range s.m.caps[b.Name()].Missing {
+		start.Missing = append(start.Missing, notebook.Check{Name: gap.Cap, Detail: gap.Why + " " + gap.Fix})
+		if gap.Cap == backends.CapMemory {
+			start.Memory = 0
+		}
+	}
 	if s.guest != nil {
 		start.Message = "Starting a new kernel."
 		if s.report(start.Gen, start) == nil {

@@ -12,13 +12,15 @@ import (
 	"sandbook/kernel/notebook"
 )
 
-// Options of a Manager. All fields but Limits are required.
+// Options of a Manager. All fields but Caps and Limits are
+// required.
 type Options struct {
 	Log       Log
 	Blobs     Blobs
 	Backends  *backends.Registry
-	Install   string // install id, labels every sandbox
-	GuestPath string // host path of the guest program
+	Caps      []backends.Caps // of each backend on this host; what is missing is recorded with each kernel
+	Install   string          // install id, labels every sandbox
+	GuestPath string          // host path of the guest program
 	Limits    backends.Limits
 	NewID     func() string // UUIDv7
 	Now       func() time.Time
@@ -30,6 +32,7 @@ type Manager struct {
 	log       Log
 	blobs     Blobs
 	backends  *backends.Registry
+	caps      map[string]backends.Caps
 	install   string
 	guestPath string
 	limits    backends.Limits
@@ -49,8 +52,13 @@ type Manager struct {
 // New makes a manager. Close it.
 func New(o Options) *Manager {
 	ctx, stop := context.WithCancel(context.Background())
+	caps := map[string]backends.Caps{}
+	for _, c := range o.Caps {
+		caps[c.Backend] = c
+	}
 	return &Manager{
-		log: o.Log, blobs: o.Blobs, backends: o.Backends, install: o.Install, guestPath: o.GuestPath, limits: o.Limits,
+		caps: caps,
+		log:  o.Log, blobs: o.Blobs, backends: o.Backends, install: o.Install, guestPath: o.GuestPath, limits: o.Limits,
 		newID: o.NewID, now: o.Now, logger: o.Logger, ctx: ctx, stop: stop,
 		sessions: map[notebook.ID]*Session{}, opening: map[notebook.ID]chan struct{}{},
 	}

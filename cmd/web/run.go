@@ -40,6 +40,7 @@ type server struct {
 	logger  *slog.Logger
 	store   *sessionstore.Store
 	manager *kernel.Manager
+	caps    []backends.Caps
 	keys    *auth.Keys
 	app     *web.Server
 	frame   http.Handler
@@ -104,8 +105,11 @@ func (s *server) wire(ctx context.Context) error {
 		return err
 	}
 	blobs := artifacts.New(s.store, artifacts.Quota{})
+	if s.caps, err = s.probe(ctx, registry); err != nil {
+		return err
+	}
 	s.manager = kernel.New(kernel.Options{
-		Log: s.store, Blobs: blobs, Backends: registry, Install: install, GuestPath: guest, Limits: limits,
+		Log: s.store, Blobs: blobs, Backends: registry, Caps: s.caps, Install: install, GuestPath: guest, Limits: limits,
 		NewID: func() string { return uuid.Must(uuid.NewV7()).String() }, Now: time.Now, Logger: s.logger,
 	})
 	if err := s.listen(ctx); err != nil {
@@ -201,11 +205,25 @@ func (s *server) wireWeb(ctx context.Context, data string, registry *backends.Re
 	}
 	_, port, _ := net.SplitHostPort(s.appLn.Addr().String())
 	n, _ := strconv.Atoi(port)
+	s.app = web.New(web.Options{
+		Manager: s.manager, Store: s.store, Blobs: blobs, Keys: s.keys, Door: auth.NewDoor(s.keys, n, strings.HasPrefix(s.url, "https:")),
+		Site: site, Assets: assets, FrameOrigin: frameURL, Caps: s.caps, Build: buildID(), Logger: s.logger,
+	})
+	frameSite, err := auth.NewSite([]string{frameURL}, loopback)
+	if err != nil {
+		return err
+	}
+	s.frame, err = frame.New(frame.Options{AppOrigins: appOrigins(s.url, loopback), Addressed: frameSite.Addressed, Assets: assets.Frame()})
+	return err
+}
+
+// probe asks each backend what it enforces on this host.
+func (s *server) probe(ctx context.Context, registry *backends.Registry) ([]backends.Caps, error) {
 	var caps []backends.Caps
 	for _, name := range registry.Names() {
 		b, err := registry.Backend(name)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		c, err := b.Probe(ctx)
 		if err != nil {
@@ -214,16 +232,7 @@ func (s *server) wireWeb(ctx context.Context, data string, registry *backends.Re
 		}
 		caps = append(caps, c)
 	}
-	s.app = web.New(web.Options{
-		Manager: s.manager, Store: s.store, Blobs: blobs, Keys: s.keys, Door: auth.NewDoor(s.keys, n, strings.HasPrefix(s.url, "https:")),
-		Site: site, Assets: assets, FrameOrigin: frameURL, Caps: caps, Build: buildID(), Logger: s.logger,
-	})
-	frameSite, err := auth.NewSite([]string{frameURL}, loopback)
-	if err != nil {
-		return err
-	}
-	s.frame, err = frame.New(frame.Options{AppOrigins: appOrigins(s.url, loopback), Addressed: frameSite.Addressed, Assets: assets.Frame()})
-	return err
+	return caps, nil
 }
 
 // appOrigins are the origins whose pages may use the frames: the public one
@@ -252,6 +261,14 @@ func (s *server) withSandbox(ctx context.Context) []notebook.ID {
 
 // greet prints the sign-in link, as people who know Jupyter expect it.
 func (s *server) greet() {
+	for _, c := range s.caps {
+		for _, g := range c.Missing {
+			fmt.Fprintf(s.out, "Note on %s, %s: %s\n", c.Backend, g.Cap, g.Why)
+		}
+		if len(c.Missing) > 0 {
+			fmt.Fprintln(s.out, "`web doctor` says how to mend it.")
+		}
+	}
 	fmt.Fprintf(s.out, "\nSandbook is running. Open this link to sign in:\n\n    %s/login?token=%s\n\nStop it with Ctrl-C; kernels keep running for ten minutes and are found again.\n\n", s.url, s.keys.SignInSecret())
 }
 

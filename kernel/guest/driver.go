@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -92,7 +94,7 @@ func startDriver(p *procs, spec wire.StartKernel, dir string) (*driver, error) {
 
 	attr := &syscall.ProcAttr{
 		Dir:   dir,
-		Env:   append(os.Environ(), spec.Env...),
+		Env:   kernelEnv(spec.Env),
 		Files: []uintptr{uintptr(null), uintptr(outW), uintptr(errW), uintptr(sock[1]), uintptr(upW), uintptr(in[0])}, //nolint:gosec // descriptors
 	}
 	pid, ended, err := p.start(argv, attr, false)
@@ -107,6 +109,34 @@ func startDriver(p *procs, spec wire.StartKernel, dir string) (*driver, error) {
 	d.ready = sync.NewCond(&d.mu)
 	d.queue = []downMessage{{data: preamble}}
 	return d, nil
+}
+
+// kernelEnv is the environment of a kernel: the guest's, where libraries keep
+// their caches outside the workspace, and what the host asks for.
+func kernelEnv(asked []string) []string {
+	tmp := os.TempDir()
+	env := []string{
+		"MPLCONFIGDIR=" + filepath.Join(tmp, "matplotlib"),
+		"IPYTHONDIR=" + filepath.Join(tmp, "ipython"),
+		"XDG_CACHE_HOME=" + filepath.Join(tmp, "cache"),
+	}
+	// Of two variables of one name the last counts, so the guest's own
+	// environment comes after these, and the host's wish after that.
+	byName := map[string]int{}
+	var out []string
+	for _, e := range slices.Concat(env, os.Environ(), asked) {
+		name, _, ok := strings.Cut(e, "=")
+		if !ok || name == "" || strings.ContainsRune(e, 0) {
+			continue
+		}
+		if i, again := byName[name]; again {
+			out[i] = e
+			continue
+		}
+		byName[name] = len(out)
+		out = append(out, e)
+	}
+	return out
 }
 
 // interpreter finds Python.

@@ -179,7 +179,7 @@ func (w *workspace) list(dir string, limit int64) ([]wire.FileInfo, error) {
 		return w.listOne(dir, int(limit))
 	}
 	out := []wire.FileInfo{}
-	w.walk(int(limit), time.Now().Add(2*time.Second), func(p string, fi fs.FileInfo) {
+	w.walk(int(limit), time.Now().Add(2*time.Second), nil, func(p string, fi fs.FileInfo) {
 		out = append(out, w.described(p, fi))
 	})
 	sort.Slice(out, func(i, j int) bool { return out[i].Path < out[j].Path })
@@ -224,8 +224,9 @@ func (w *workspace) described(p string, fi fs.FileInfo) wire.FileInfo {
 }
 
 // walk visits entries below the workspace, not following links, until the
-// limit or the deadline. It returns how many it knows it left out.
-func (w *workspace) walk(limit int, deadline time.Time, visit func(p string, fi fs.FileInfo)) (more int) {
+// limit or the deadline, without those that skip names. It returns how many it
+// knows it left out.
+func (w *workspace) walk(limit int, deadline time.Time, skip func(p string) bool, visit func(p string, fi fs.FileInfo)) (more int) {
 	type level struct {
 		path  string
 		depth int
@@ -244,16 +245,16 @@ func (w *workspace) walk(limit int, deadline time.Time, visit func(p string, fi 
 			// directory is what os.File does here.
 			entries, err := d.ReadDir(256)
 			for _, e := range entries {
-				if strings.HasPrefix(e.Name(), tempPrefix) {
+				p := e.Name()
+				if l.path != "." {
+					p = l.path + "/" + p
+				}
+				if strings.HasPrefix(e.Name(), tempPrefix) || (skip != nil && skip(p)) {
 					continue
 				}
 				if seen >= limit || time.Now().After(deadline) {
 					more++
 					continue
-				}
-				p := e.Name()
-				if l.path != "." {
-					p = l.path + "/" + p
 				}
 				fi, err := w.root.Lstat(p)
 				if err != nil {

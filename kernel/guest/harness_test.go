@@ -71,7 +71,7 @@ func newSandbox(t *testing.T, env []string, args ...string) *sandbox {
 	s.proc, err = os.StartProcess(exe, append([]string{"sandbook-guest", "--listen-fd", "3", "--workspace", s.dir, "--orphan", "60s"}, args...), &os.ProcAttr{
 		Env: append([]string{
 			asGuest + "=1", "PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + s.dir, "LANG=C.UTF-8", "SANDBOOK_DEBUG=1",
-			"MPLCONFIGDIR=" + filepath.Join(base, "mpl"), "IPYTHONDIR=" + filepath.Join(base, "ipython"), "PYTHONDONTWRITEBYTECODE=1",
+			"TMPDIR=" + base,
 		}, env...),
 		Files: []*os.File{nil, os.Stderr, os.Stderr, f},
 	})

@@ -419,6 +419,19 @@ with ctx.Pool(2) as pool:
 	}
 }
 
+func TestKernelHoldsFewDescriptors(t *testing.T) {
+	t.Parallel()
+	_, h := testKernel(t, nil)
+	for range 3 {
+		if got := h.ok("import os\nsorted(os.listdir('/proc/self/fd'))").result(); got != "['0', '1', '2', '3', '4', '5', '6']" {
+			t.Errorf("descriptors %s; 6 is the folder that is read", got)
+		}
+	}
+	if got := h.ok("import subprocess\nsubprocess.run(['ls', '/proc/self/fd'], close_fds=False)").stdout; got != "0\n1\n2\n3\n" {
+		t.Errorf("a child inherits %q; 3 is the folder that is read", got)
+	}
+}
+
 func TestTools(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, h *host) {

@@ -17,6 +17,17 @@ const (
 	maxChanges = 500
 )
 
+// unreported tells folders that libraries and installers fill, and that no
+// person wants to hear about after each run.
+func unreported(p string) bool {
+	switch p {
+	case ".cache", ".config", ".ipython", ".local", ".npm":
+		return true
+	}
+	base := path.Base(p)
+	return base == "__pycache__" || base == ".ipynb_checkpoints"
+}
+
 // print tells whether an entry changed.
 type print struct {
 	size         int64
@@ -50,7 +61,7 @@ func (w *workspace) baseline() {
 func (w *workspace) scan() (map[string]print, int, map[string]fs.FileInfo) {
 	now := map[string]print{}
 	infos := map[string]fs.FileInfo{}
-	more := w.walk(maxListed, time.Now().Add(scanWithin), func(p string, fi fs.FileInfo) {
+	more := w.walk(maxListed, time.Now().Add(scanWithin), unreported, func(p string, fi fs.FileInfo) {
 		pr := printOf(fi)
 		now[p] = pr
 		if w.last != nil && w.last[p] != pr {
@@ -107,6 +118,11 @@ func (w *workspace) note(p string) {
 			delete(w.last, q)
 		}
 	}
+	for q := p; q != "."; q = path.Dir(q) {
+		if unreported(q) {
+			return
+		}
+	}
 	fi, err := w.root.Lstat(p)
 	if err != nil {
 		return
@@ -133,7 +149,7 @@ func (w *workspace) noteBelow(dir string, depth int) {
 	for _, e := range entries {
 		p := dir + "/" + e.Name()
 		fi, err := w.root.Lstat(p)
-		if err != nil {
+		if err != nil || unreported(p) {
 			continue
 		}
 		w.last[p] = printOf(fi)

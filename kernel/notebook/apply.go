@@ -324,7 +324,7 @@ func (s *folder) applyKernel(e Event) {
 		}
 		*k = Kernel{
 			Status: Starting, Gen: b.Gen, Boot: b.Boot, Sandbox: b.Sandbox, Backend: b.Backend,
-			Started: e.At, Posture: posture, Message: b.Message, Memory: b.Memory,
+			Started: e.At, Posture: posture, Message: b.Message, Memory: b.Memory, Missing: b.Missing,
 		}
 		s.Count = 0
 	case SandboxUp:

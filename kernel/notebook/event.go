@@ -236,6 +236,9 @@ type (
 		Backend string `json:"backend"`
 		Memory  int64  `json:"memory,omitempty"`
 		Message string `json:"message,omitempty"`
+		// Missing lists what the backend cannot enforce on this host; none of
+		// it is OK.
+		Missing []Check `json:"missing,omitempty"`
 	}
 	// SandboxUp brings the self-check of the sandbox.
 	SandboxUp struct {

@@ -197,7 +197,8 @@ type Kernel struct {
 	Posture []Check      `json:"posture,omitempty"`
 	Message string       `json:"message,omitempty"` // sentence: progress while starting, cause when dead
 	Adopted int          `json:"adopted,omitempty"` // how often a restarted server found it again
-	Memory  int64        `json:"memory,omitempty"`  // limit, bytes
+	Memory  int64        `json:"memory,omitempty"`  // limit, bytes; 0: there is none
+	Missing []Check      `json:"missing,omitempty"` // what the backend cannot enforce here
 }
 
 // KernelInfo describes the interpreter.

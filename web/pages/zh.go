@@ -25,6 +25,7 @@ var zh = map[string]string{
 	"%s s":                               "%s 秒",
 	"%s wrote cell %d":                   "%s 写了单元格 %d",
 	"%s, %d of %d checks":                "%s，%d/%d 项检查通过",
+	", %d limits missing":                "，缺少 %d 项限制",
 	", edited since":                     "，之后又编辑过",
 	", server restarted %d times":        "，服务器重启了 %d 次",
 	", server restarted once":            "，服务器重启过一次",

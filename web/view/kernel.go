@@ -45,11 +45,17 @@ func (v maker) kernel() pages.Kernel {
 			held++
 		}
 	}
+	for _, c := range k.Missing {
+		p.Checks = append(p.Checks, pages.Check{Name: c.Name, Detail: c.Detail})
+	}
 	label := []string{v.language(), word}
 	if alive(k) {
 		at := backendName(k.Backend)
 		if n := len(k.Posture); n > 0 {
 			at = v.t("%s, %d of %d checks", at, held, n)
+		}
+		if n := len(k.Missing); n > 0 {
+			at += v.t(", %d limits missing", n)
 		}
 		label = append(label, at)
 	} else {

@@ -401,7 +401,9 @@ func TestPatchedPageIsAFreshOne(t *testing.T) {
 					t.Fatalf("after %s the patched page (+) is not the fresh one (-):\n%s\npatches: %s", names(evs), d, dump(ps))
 				}
 				for _, p := range ps {
-					if p.Op != "queue" || find(b.root, func(n *html.Node) bool { return get(n, "data-run") == p.Target && find(n, func(m *html.Node) bool { return get(m, "data-place") != "" }) != nil }) != nil {
+					if p.Op != "queue" || find(b.root, func(n *html.Node) bool {
+						return get(n, "data-run") == p.Target && find(n, func(m *html.Node) bool { return get(m, "data-place") != "" }) != nil
+					}) != nil {
 						b.apply(p)
 					}
 				}
