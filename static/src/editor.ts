@@ -1,5 +1,5 @@
 // The editor: CodeMirror with what a cell needs. Loaded when first used.
-import { autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap, startCompletion, acceptCompletion, completionStatus, type CompletionContext, type CompletionResult } from "@codemirror/autocomplete";
+import { autocompletion, closeBrackets, closeCompletion, closeBracketsKeymap, completionKeymap, startCompletion, acceptCompletion, completionStatus, type CompletionContext, type CompletionResult } from "@codemirror/autocomplete";
 import { defaultKeymap, history, historyKeymap, indentLess, indentMore } from "@codemirror/commands";
 import { pythonLanguage } from "@codemirror/lang-python";
 import { bracketMatching, defineLanguageFacet, indentOnInput, indentUnit, Language, LanguageSupport, syntaxHighlighting } from "@codemirror/language";
@@ -109,11 +109,17 @@ const beyond = (v: EditorView, hooks: Hooks, direction: -1 | 1): boolean => {
   return true;
 };
 
+const run = (hooks: Hooks, how: "next" | "stay" | "insert") => (v: EditorView): boolean => {
+  closeCompletion(v);
+  hooks.run(how);
+  return true;
+};
+
 const keys = (hooks: Hooks): Extension => Prec.highest(keymap.of([
-  { key: "Shift-Enter", run: () => { hooks.run("next"); return true; } },
-  { key: "Mod-Enter", run: () => { hooks.run("stay"); return true; } },
-  { key: "Ctrl-Enter", run: () => { hooks.run("stay"); return true; } },
-  { key: "Alt-Enter", run: () => { hooks.run("insert"); return true; } },
+  { key: "Shift-Enter", run: run(hooks, "next") },
+  { key: "Mod-Enter", run: run(hooks, "stay") },
+  { key: "Ctrl-Enter", run: run(hooks, "stay") },
+  { key: "Alt-Enter", run: run(hooks, "insert") },
   { key: "Ctrl-Shift-Minus", run: (v) => { hooks.split(points(v.state.sliceDoc(0, v.state.selection.main.head))); return true; } },
   { key: "Ctrl-_", run: (v) => { hooks.split(points(v.state.sliceDoc(0, v.state.selection.main.head))); return true; } },
   { key: "Escape", run: (v) => {

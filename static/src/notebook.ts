@@ -36,9 +36,10 @@ function tick(): void {
     if (el.textContent !== text) el.textContent = text;
   }
   for (const el of all("[data-up]")) {
-    const text = duration(Math.floor((Date.now() - Number(el.dataset["up"])) / 60000) * 60000).replace(/ 0 (s|秒)$/, "");
-    const shown = Date.now() - Number(el.dataset["up"]) < 60000 ? duration(Math.floor((Date.now() - Number(el.dataset["up"])) / 1000) * 1000) : text;
-    if (el.textContent !== shown) el.textContent = shown;
+    const ms = Math.max(1000, Date.now() - Number(el.dataset["up"]));
+    // Seconds for the first minute, then minutes.
+    const text = ms < 60_000 ? t("%s s", Math.floor(ms / 1000)) : ms < 3_600_000 ? t("%d min", Math.floor(ms / 60_000)) : duration(ms);
+    if (el.textContent !== text) el.textContent = text;
   }
 }
 

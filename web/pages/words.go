@@ -31,6 +31,7 @@ var clientWords = []string{
 	"%d ms",
 	"%s s",
 	"%d min %d s",
+	"%d min",
 	"%d h %d min",
 	"Title",
 	"Cell %d",

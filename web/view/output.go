@@ -37,6 +37,9 @@ func (v maker) bundle(p *pages.Output, o *notebook.Output) {
 	ro := v.render()
 	shown := ro.Render(b)
 	p.HTML = shown.HTML
+	if shown.Tier == render.TierSanitized { // an empty header cell heads nothing, and is read aloud as if it did
+		p.HTML = render.HTML(strings.ReplaceAll(string(p.HTML), "<th></th>", "<td></td>"))
+	}
 	if shown.Frame == nil || v.o.FrameOrigin == "" {
 		return
 	}
