@@ -233,7 +233,7 @@ func exitWords(x backends.Exit, limit int64) string {
 	const after = " Variables are gone; files that were kept come back with the next kernel."
 	switch x.Cause {
 	case backends.OutOfMem:
-		return fmt.Sprintf("The sandbox ran out of memory: its limit is %s, and it had used %s.", size(limit), size(x.PeakMemory)) + after
+		return fmt.Sprintf("The sandbox ran out of memory: its limit is %s, and it had used %s.", sizeWords(limit), sizeWords(x.PeakMemory)) + after
 	case backends.Orphaned:
 		return "No server claimed the kernel for ten minutes, so it ended itself." + after
 	case backends.KilledByUs:

@@ -66,7 +66,7 @@ func unkept(f notebook.Files) bool {
 // keep copies one file; a file that cannot be kept says why.
 func (s *Session) keep(ctx context.Context, g *guest, f notebook.File) notebook.File {
 	if f.Size > maxKept {
-		f.Why = fmt.Sprintf("Files over %s are not kept when the sandbox ends.", size(maxKept))
+		f.Why = fmt.Sprintf("Files over %s are not kept when the sandbox ends.", sizeWords(maxKept))
 		return f
 	}
 	pr, pw := io.Pipe()

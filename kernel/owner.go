@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -44,26 +45,28 @@ func (s *Session) run() {
 }
 
 // take makes the guest's event durable together with those already waiting,
-// and then acknowledges them. A malformed event ends the sandbox: a guest that
-// breaks the protocol cannot be trusted to keep anything.
+// and then acknowledges them. Malformed events are dropped. If something cannot
+// be stored, what came before it is, and the rest comes again.
 func (s *Session) take(e wire.Event) {
 	g, boot := s.guest, s.state.Kernel.Boot
 	var evs []notebook.Event
-	st, last, bytes := s.state, e.Seq, 0
+	var failure error
+	st, last, size := s.state, s.cursor.Seq, 0
 	for n := 1; ; n++ {
 		body, err := s.translate(s.ctx, e)
-		if err != nil && notebook.CodeOf(err) != notebook.Internal || s.ctx.Err() != nil {
-			s.m.logger.LogAttrs(s.ctx, slog.LevelError, "store output", slog.String("notebook", string(s.id)), slog.Any("error", err))
-			return // not acknowledged: it comes again
+		if err != nil && !errors.Is(err, errMalformed) {
+			failure = err
+			break
 		}
 		if err != nil {
 			s.m.logger.LogAttrs(s.ctx, slog.LevelWarn, "malformed event dropped", slog.String("notebook", string(s.id)), slog.Any("error", err))
+		} else if body != nil {
+			for _, b := range s.meter(body, len(e.Content)) {
+				evs, st = s.merge(evs, st, e.Gen, b)
+			}
 		}
-		if body != nil && err == nil {
-			evs, st = s.merge(evs, st, e.Gen, body)
-		}
-		last, bytes = e.Seq, bytes+len(e.Data)
-		if n >= maxBatch || bytes >= maxBatchBytes {
+		last, size = e.Seq, size+len(e.Data)+len(e.Content)
+		if n >= maxBatch || size >= maxBatchBytes {
 			break
 		}
 		var more bool
@@ -80,18 +83,48 @@ func (s *Session) take(e wire.Event) {
 	// never forgets more than the cursor says.
 	if len(evs) > 0 || last-s.cursor.Seq > maxUnacked {
 		if err := s.commit(evs, notebook.Batch{Cursor: &notebook.Cursor{Boot: boot, Seq: last}}); err != nil {
-			s.m.logger.LogAttrs(s.ctx, slog.LevelError, "append events", slog.String("notebook", string(s.id)), slog.Any("error", err))
 			s.retry(g, err)
 			return
 		}
 		g.ack(last)
 	}
 	s.react(nil, evs)
+	if failure != nil {
+		s.retry(g, failure)
+	}
+}
+
+// meter bounds what the outputs of one run may add to the log, besides its
+// text, which the guest bounds. What is over is counted, and said when the run
+// ends.
+func (s *Session) meter(body notebook.Body, size int) []notebook.Body {
+	switch b := body.(type) {
+	case notebook.OutputAdded, notebook.OutputUpdated, notebook.OutputsCleared:
+		if s.runBytes += int64(size) + 200; s.runBytes > maxRunBytes {
+			s.runDropped++
+			return nil
+		}
+	case notebook.RunEnded:
+		n := s.runDropped
+		s.runBytes, s.runDropped = 0, 0
+		if n > 0 {
+			note := notebook.StreamAppended{Run: b.Run, Name: "stderr", Text: fmt.Sprintf("\n%d further outputs of this run were not kept: the displays of one run may take up %s.\n", n, sizeWords(maxRunBytes))}
+			return []notebook.Body{note, body}
+		}
+	}
+	return []notebook.Body{body}
 }
 
 // retry drops the connection after the log refused a batch and connects again
 // a little later: what was not acknowledged comes again, and nothing is lost.
 func (s *Session) retry(g *guest, err error) {
+	if s.ctx.Err() != nil {
+		return
+	}
+	s.m.logger.LogAttrs(s.ctx, slog.LevelError, "store what the guest sent", slog.String("notebook", string(s.id)), slog.Any("error", err))
+	if s.guest != g {
+		return
+	}
 	s.dropGuest(err)
 	s.m.after(s, time.Second, func() { s.reattach() })
 }
@@ -105,6 +138,13 @@ func (s *Session) merge(evs []notebook.Event, st notebook.State, gen int, body n
 	}
 	for _, e := range more {
 		if n := len(evs); n > 0 {
+			if u, ok := e.Body.(notebook.OutputUpdated); ok { // of many updates only the last is seen
+				if v, ok := evs[n-1].Body.(notebook.OutputUpdated); ok && u.DisplayID == v.DisplayID {
+					evs[n-1].Body = u
+					st = notebook.Apply(st, evs[n-1])
+					continue
+				}
+			}
 			a, okA := evs[n-1].Body.(notebook.StreamAppended)
 			b, okB := e.Body.(notebook.StreamAppended)
 			if okA && okB && a.Run == b.Run && a.Name == b.Name && a.Background == b.Background && len(a.Text)+len(b.Text) <= notebook.MaxText {

@@ -24,6 +24,7 @@ const (
 	maxUnacked    = 1000     // guest events without effect before the cursor moves
 	snapshotEvery = 400      // events
 	outputLimit   = 16 << 20 // bytes of stream text a run may leave in the log
+	maxRunBytes   = 32 << 20 // of displays and updates of one run in the log
 	usageEvery    = 2 * time.Second
 	maxKey        = 128 // bytes of an idempotency key
 )
@@ -56,6 +57,8 @@ type Session struct {
 	guest      *guest
 	events     <-chan wire.Event
 	booting    bool
+	runBytes   int64 // what the live run has added to the log in displays
+	runDropped int
 	oomSeen    int64
 	oomAt      time.Time
 	oomWords   string

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -36,6 +37,26 @@ type jupyterData struct {
 // translate turns one event of the guest into the fact it reports. A nil body
 // means there is nothing to record. An error is a malformed event.
 func (s *Session) translate(ctx context.Context, e wire.Event) (notebook.Body, error) {
+	body, err := s.translateEvent(ctx, e)
+	if err == nil {
+		return body, nil
+	}
+	if _, store := errors.AsType[*storeError](err); store {
+		return nil, err
+	}
+	return nil, fmt.Errorf("%w: %s: %w", errMalformed, cut(string(e.Type), 40), err)
+}
+
+// errMalformed marks an event that is the guest's fault.
+var errMalformed = errors.New("malformed event")
+
+// storeError marks a failure of ours; the event is sound and must come again.
+type storeError struct{ err error }
+
+func (e *storeError) Error() string { return e.err.Error() }
+func (e *storeError) Unwrap() error { return e.err }
+
+func (s *Session) translateEvent(ctx context.Context, e wire.Event) (notebook.Body, error) {
 	run := notebook.RunID(e.Run)
 	switch e.Type {
 	case wire.EventRunStart, wire.EventComm:
@@ -190,7 +211,7 @@ func (s *Session) bundle(ctx context.Context, in map[string]json.RawMessage) (ma
 		text = strings.ToValidUTF8(text, "\uFFFD")
 		v, err := Keep(ctx, s.m.blobs, s.id, mime, text)
 		if err != nil {
-			return nil, err
+			return nil, &storeError{err}
 		}
 		out[mime] = v
 	}
@@ -214,6 +235,9 @@ func Keep(ctx context.Context, blobs Blobs, id notebook.ID, mime, text string) (
 		return notebook.Value{Text: text}, nil
 	}
 	hash, size, err := blobs.PutFor(ctx, id, bytes.NewReader(content), maxValue)
+	if notebook.CodeOf(err) == notebook.TooLarge {
+		return notebook.Value{Text: "This output was not kept. " + notebook.MessageOf(err)}, nil
+	}
 	if err != nil {
 		return notebook.Value{}, err
 	}
@@ -319,12 +343,12 @@ func (s *Session) outOfMemory() string {
 		return ""
 	}
 	s.oomSeen, s.oomAt = u.OOMKills, time.Now()
-	s.oomWords = fmt.Sprintf("The kernel ran out of memory: its limit is %s, and it had used %s.", size(s.state.Kernel.Memory), size(u.PeakMemory))
+	s.oomWords = fmt.Sprintf("The kernel ran out of memory: its limit is %s, and it had used %s.", sizeWords(s.state.Kernel.Memory), sizeWords(u.PeakMemory))
 	return s.oomWords
 }
 
-// size prints bytes for people.
-func size(n int64) string {
+// sizeWords prints bytes for people.
+func sizeWords(n int64) string {
 	switch {
 	case n >= 1<<30:
 		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))

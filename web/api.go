@@ -27,6 +27,8 @@ const (
 	maxFile   = 256 << 20 // of an upload
 	maxWait   = 50 * time.Second
 	pageLimit = 1000
+
+	maxEventBytes = 8 << 20 // of text in one page of events
 )
 
 // session opens the notebook the path names.
@@ -180,7 +182,23 @@ func (s *Server) apiEvents(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, map[string]any{"events": evs, "seq": ses.State().Seq})
+	return c.JSON(http.StatusOK, map[string]any{"events": pageOf(evs), "seq": ses.State().Seq})
+}
+
+// pageOf cuts a page of events where their text gets too long for one answer.
+func pageOf(evs []notebook.Event) []notebook.Event {
+	n := 0
+	for i, e := range evs {
+		if t, ok := e.Body.(notebook.StreamAppended); ok {
+			n += len(t.Text)
+		} else {
+			n += 4 << 10
+		}
+		if n > maxEventBytes {
+			return evs[:i+1]
+		}
+	}
+	return evs
 }
 
 func intParam(c echo.Context, name string, def int64) (int64, error) {

@@ -247,7 +247,11 @@ const MaxFiles = 20000
 func (s *folder) changeFiles(f Files) {
 	files := s.files()
 	for _, c := range f.Changed {
-		if _, known := files[c.Path]; known || len(files) < MaxFiles {
+		_, known := files[c.Path]
+		if gone := !known && c.Blob == "" && c.Why != ""; gone {
+			continue // removed before a copy could be made
+		}
+		if known || len(files) < MaxFiles {
 			files[c.Path] = c
 		}
 	}

@@ -174,6 +174,9 @@ func (d *decision) report(a Actor, o Report) error {
 		}
 		d.died(b)
 		return nil
+	case FilesChanged: // a copy may be finished after the kernel has gone
+		d.reportRun(b)
+		return nil
 	}
 	if o.Gen != k.Gen || k.Status == NoKernel || k.Status == Dead {
 		return nil

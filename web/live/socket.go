@@ -35,7 +35,7 @@ const (
 const (
 	maxMessage   = 8 << 20 // bytes of one message from a client
 	maxReplay    = 20000   // events sent again before the client gets the state instead
-	replayPage   = 1000
+	replayPage   = 100
 	outQueue     = 128
 	maxQuestions = 8 // answered at the same time
 	writeTime    = 10 * time.Second
