@@ -104,6 +104,7 @@ func (m *Manager) Open(ctx context.Context, id notebook.ID) (*Session, error) {
 			return nil, ErrClosed
 		}
 		if s := m.sessions[id]; s != nil {
+			s.used.Store(m.now().Unix())
 			m.mu.Unlock()
 			return s, nil
 		}
@@ -132,6 +133,7 @@ func (m *Manager) Open(ctx context.Context, id notebook.ID) (*Session, error) {
 		return nil, ErrClosed
 	}
 	m.sessions[id] = s
+	s.used.Store(m.now().Unix())
 	m.wg.Go(s.run)
 	m.wg.Go(func() { s.post(s.reattach) })
 	return s, nil
@@ -281,6 +283,25 @@ func (m *Manager) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// unloadAfter is how long a session without a kernel stays in memory after it
+// was last opened.
+const unloadAfter = 10 * time.Minute
+
+// unload takes an idle session out of memory and reports whether it did. It is
+// called by the session's owner, which then ends; the next Open loads it again.
+func (m *Manager) unload(s *Session) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.now().Unix()-s.used.Load() < int64(unloadAfter/time.Second) || m.sessions[s.id] != s {
+		return false
+	}
+	delete(m.sessions, s.id)
+	if s.sinceSnap > 0 {
+		m.save(s.state)
+	}
+	return true
 }
 
 // save stores a snapshot in the background.

@@ -38,10 +38,18 @@ func (s *Session) run() {
 			s.take(e)
 		case <-tick.C:
 			s.sample()
+			if s.idle() && s.m.unload(s) {
+				return
+			}
 		case <-s.ctx.Done():
 			return
 		}
 	}
+}
+
+// idle reports whether nothing needs the session in memory.
+func (s *Session) idle() bool {
+	return len(s.subs) == 0 && s.guest == nil && s.sandbox == nil && !s.booting && s.state.Kernel.Sandbox == ""
 }
 
 // take makes the guest's event durable together with those already waiting,

@@ -45,6 +45,7 @@ type Session struct {
 	done chan struct{} // closed when the owner has ended
 
 	inbox chan func()
+	used  atomic.Int64 // unix seconds when it was last opened
 	view  atomic.Pointer[notebook.State]
 	link  atomic.Pointer[guest] // for queries beside the owner
 
