@@ -153,7 +153,7 @@ func (m *Manager) load(ctx context.Context, id notebook.ID) (*Session, error) {
 		id: id, m: m, done: make(chan struct{}), inbox: make(chan func(), 64),
 		state: st, cursor: l.Cursor, subs: map[*Subscription]struct{}{}, sinceSnap: len(l.Events),
 	}
-	s.ctx, s.stop = context.WithCancel(m.ctx)
+	s.ctx = m.ctx
 	s.view.Store(&st)
 	return s, nil
 }

@@ -41,8 +41,7 @@ type Session struct {
 	id   notebook.ID
 	m    *Manager
 	ctx  context.Context // the session's life, not a request's
-	stop context.CancelFunc
-	done chan struct{} // closed when the owner has ended
+	done chan struct{}   // closed when the owner has ended
 
 	inbox chan func()
 	used  atomic.Int64 // unix seconds when it was last opened

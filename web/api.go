@@ -312,12 +312,12 @@ func (s *Server) apiFileGet(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	r, f, err := ses.OpenFile(c.Request().Context(), p)
+	r, _, err := ses.OpenFile(c.Request().Context(), p)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = r.Close() }()
-	return s.download(c, r, f)
+	return s.download(c, r)
 }
 
 func (s *Server) apiFilePut(c echo.Context) error {

@@ -31,7 +31,7 @@ func (s *Server) chrome(c echo.Context) pages.Chrome {
 	}
 	lang := pages.ChooseLang(c.QueryParam("lang"), cookie("lang"), c.Request().Header.Get("Accept-Language"))
 	if q := c.QueryParam("lang"); q == string(lang) && q != cookie("lang") {
-		c.SetCookie(&http.Cookie{Name: "lang", Value: q, Path: "/", MaxAge: 365 * 24 * 3600, SameSite: http.SameSiteLaxMode, HttpOnly: true})
+		c.SetCookie(&http.Cookie{Name: "lang", Value: q, Path: "/", MaxAge: 365 * 24 * 3600, SameSite: http.SameSiteLaxMode, HttpOnly: true}) //nolint:gosec // a language is no secret
 	}
 	w, _ := c.Get(whoKey).(who)
 	return pages.Chrome{

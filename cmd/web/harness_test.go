@@ -74,7 +74,7 @@ var linkLine = regexp.MustCompile(`http://\S+/login\?token=\S+`)
 // startServer starts one on free ports with a fresh data folder.
 func startServer(t *testing.T, args ...string) *serverProc {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "sb")
+	dir, err := os.MkdirTemp("", "sb") //nolint:usetesting // removed last, after the sandboxes
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +292,7 @@ func (s *serverProc) tryDial(id notebook.ID, since int64) (*client, error) {
 	if since >= 0 {
 		url += fmt.Sprintf("?since=%d", since)
 	}
-	ws, res, err := websocket.Dial(ctx, url, &websocket.DialOptions{
+	ws, res, err := websocket.Dial(ctx, url, &websocket.DialOptions{ //nolint:bodyclose // the library closes it
 		HTTPClient: s.http, Subprotocols: []string{"sandbook.v1"},
 		HTTPHeader: http.Header{"Origin": {"http://" + s.addr}},
 	})

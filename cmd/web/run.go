@@ -115,7 +115,7 @@ func (s *server) wire(ctx context.Context) error {
 	if err := s.listen(ctx); err != nil {
 		return err
 	}
-	return s.wireWeb(ctx, data, registry, blobs)
+	return s.wireWeb(data, blobs)
 }
 
 // newRegistry builds the backends of this program, the default first.
@@ -181,7 +181,7 @@ func (s *server) listen(ctx context.Context) error {
 	return nil
 }
 
-func (s *server) wireWeb(ctx context.Context, data string, registry *backends.Registry, blobs *artifacts.Store) error {
+func (s *server) wireWeb(data string, blobs *artifacts.Store) error {
 	s.url = s.cfg.URL
 	if s.url == "" {
 		s.url = "http://" + s.appLn.Addr().String()

@@ -209,7 +209,7 @@ func (r *reader) cell(raw json.RawMessage, n int) (Cell, error) {
 	if c.ID, err = r.id(m["id"], n); err != nil {
 		return c, err
 	}
-	if err = r.cellMetadata(&c, m["metadata"], n); err != nil {
+	if err = r.cellMetadata(&c, m["metadata"]); err != nil {
 		return c, err
 	}
 	if c.Kind != Code { // outputs elsewhere are no outputs
@@ -223,7 +223,7 @@ func (r *reader) cell(raw json.RawMessage, n int) (Cell, error) {
 	return c, err
 }
 
-func (r *reader) cellMetadata(c *Cell, raw json.RawMessage, n int) error {
+func (r *reader) cellMetadata(c *Cell, raw json.RawMessage) error {
 	meta, err := r.metadata(raw, "A cell")
 	if err != nil {
 		return err

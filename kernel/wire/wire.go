@@ -210,7 +210,7 @@ func ParseEvent(p []byte) (Event, error) {
 		return Event{}, protocolErrorf("event of %d bytes", len(p))
 	}
 	n := binary.BigEndian.Uint32(p[8:])
-	if uint64(n) > uint64(len(p)-12) {
+	if uint64(n) > uint64(len(p)-12) { //nolint:gosec // at least 12, checked above
 		return Event{}, protocolErrorf("event head of %d bytes in %d", n, len(p))
 	}
 	var e Event

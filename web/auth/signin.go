@@ -58,7 +58,7 @@ func (d *Door) SignIn(remote, secret string, now time.Time) (*http.Cookie, error
 func (d *Door) SignOut() *http.Cookie { return d.make("", -1) }
 
 func (d *Door) make(value string, age int) *http.Cookie {
-	return &http.Cookie{
+	return &http.Cookie{ //nolint:gosec // Secure is set where the site is reached by https
 		Name: d.cookie, Value: value, Path: "/", MaxAge: age,
 		HttpOnly: true, Secure: d.secure, SameSite: http.SameSiteLaxMode,
 	}

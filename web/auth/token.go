@@ -63,7 +63,7 @@ func refuse(reason string) error { return fmt.Errorf("%w: %s", ErrUnauthenticate
 
 const (
 	issuer    = "sandbook"
-	tokenType = "sandbook+jwt"
+	tokenType = "sandbook+jwt" //nolint:gosec // the type of a token, not a token
 	maxToken  = 8 << 10
 	leeway    = 60 * time.Second // for clocks that step back; not for exp
 )

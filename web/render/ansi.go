@@ -324,7 +324,7 @@ func colour(args []string) int16 {
 	}
 	switch {
 	case args[0] == "5" && len(vals) >= 1:
-		return int16(vals[0])
+		return int16(vals[0]) //nolint:gosec // 0 to 255
 	case args[0] == "2" && len(vals) == 3:
 		return nearest(vals[0], vals[1], vals[2])
 	}
@@ -352,7 +352,7 @@ func nearest(r, g, b int) int16 {
 	if dist(grey) < dist(cube) {
 		return int16(grey)
 	}
-	return int16(cube)
+	return int16(cube) //nolint:gosec // 16 to 255
 }
 
 // paletteRGB is xterm's palette for 16..255.

@@ -94,18 +94,6 @@ func shaped(r rune) bool {
 		unicode.Sinhala, unicode.Khmer, unicode.Myanmar, unicode.Mongolian)
 }
 
-// anyHidden is the quick test that lets ordinary text take the short way.
-func anyHidden(s string, how strictness) bool {
-	prev := rune(0)
-	for i, r := range s {
-		if hidden(prev, r, nextRune(s, i, r), how) {
-			return true
-		}
-		prev = r
-	}
-	return false
-}
-
 func nextRune(s string, i int, r rune) rune {
 	if r != 0x200C && r != 0x200D {
 		return 0 // only the joiners look ahead
