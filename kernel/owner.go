@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+	"unicode/utf8"
 
 	"sandbook/backends"
 	"sandbook/kernel/notebook"
@@ -35,6 +36,7 @@ func (s *Session) run() {
 				s.guestGone()
 				continue
 			}
+			s.guest.took(e)
 			s.take(e)
 		case <-tick.C:
 			s.sample()
@@ -70,7 +72,9 @@ func (s *Session) take(e wire.Event) {
 			s.m.logger.LogAttrs(s.ctx, slog.LevelWarn, "malformed event dropped", slog.String("notebook", string(s.id)), slog.Any("error", err))
 		} else if body != nil {
 			for _, b := range s.meter(body, len(e.Content)) {
-				evs, st = s.merge(evs, st, e.Gen, b)
+				for _, b := range pieces(b) {
+					evs, st = s.merge(evs, st, e.Gen, b)
+				}
 			}
 		}
 		last, size = e.Seq, size+len(e.Data)+len(e.Content)
@@ -80,6 +84,9 @@ func (s *Session) take(e wire.Event) {
 		var more bool
 		select {
 		case e, more = <-s.events:
+			if more {
+				g.took(e)
+			}
 		default:
 		}
 		if !more {
@@ -95,6 +102,7 @@ func (s *Session) take(e wire.Event) {
 			return
 		}
 		g.ack(last)
+		s.lost = 0
 	}
 	s.react(nil, evs)
 	if failure != nil {
@@ -134,7 +142,27 @@ func (s *Session) retry(g *guest, err error) {
 		return
 	}
 	s.dropGuest(err)
-	s.m.after(s, time.Second, func() { s.reattach() })
+	if s.failed == nil { // else another server has the sandbox, or will
+		s.m.after(s, time.Second, s.reattach)
+	}
+}
+
+// pieces cuts a text to what one event may hold.
+func pieces(body notebook.Body) []notebook.Body {
+	b, ok := body.(notebook.StreamAppended)
+	if !ok || len(b.Text) <= notebook.MaxText {
+		return []notebook.Body{body}
+	}
+	var out []notebook.Body
+	for text := b.Text; text != ""; {
+		n := min(len(text), notebook.MaxText)
+		for n < len(text) && n > notebook.MaxText-utf8.UTFMax && !utf8.RuneStart(text[n]) {
+			n--
+		}
+		b.Text, text = text[:n], text[n:]
+		out = append(out, b)
+	}
+	return out
 }
 
 // merge decides one report and adds its events, joining text to the text
@@ -209,14 +237,40 @@ func (s *Session) sendRun(id notebook.RunID) {
 	if r == nil || s.guest == nil {
 		return
 	}
-	s.guest.send(wire.Request{Op: wire.OpRun, Gen: r.Gen, Run: &wire.Run{
-		ID: string(r.ID), Code: r.Source, Name: fmt.Sprintf("cell %d", s.number(r)), Count: r.Count,
+	s.insist(wire.Request{Op: wire.OpRun, Gen: r.Gen, Run: &wire.Run{
+		ID: string(r.ID), Code: r.Source, Name: fmt.Sprintf("In[%d]", r.Count), Count: r.Count,
 		TimeoutMS: r.TimeoutMS, OutputLimit: outputLimit,
-	}})
+	}}, func(why string) {
+		_ = s.report(r.Gen, notebook.RunEnded{Run: id, Status: notebook.Failed, Reason: "The kernel did not take the run. " + why})
+	})
 }
 
-// number is what a traceback calls the cell: its execution count.
-func (s *Session) number(r *notebook.Run) int { return r.Count }
+// insist makes a request whose refusal is a fact to record; without it the
+// notebook would wait for ever.
+func (s *Session) insist(req wire.Request, refused func(why string)) {
+	g, c := s.guest, &call{}
+	if err := g.start(req, c); err != nil {
+		s.m.wg.Go(func() { s.post(func() { refused(notebook.MessageOf(err)) }) })
+		return
+	}
+	s.m.wg.Go(func() {
+		rep, err := g.answer(s.ctx, c)
+		// A kernel that is not there has died, and the event that says so is
+		// on its way.
+		if err != nil || rep.Error == "" || req.Op == wire.OpRun && rep.Code == wire.CodeNoKernel {
+			return
+		}
+		s.post(func() { refused(cut(rep.Error, 1000)) })
+	})
+}
+
+// startKernel asks the guest for the kernel of a generation.
+func (s *Session) startKernel(gen int) {
+	req := wire.Request{Op: wire.OpStart, Gen: gen, Start: &wire.StartKernel{Language: s.state.Language}}
+	s.insist(req, func(why string) {
+		_ = s.report(gen, notebook.KernelDied{Gen: gen, Cause: "start_failed", Message: "The kernel could not be started. " + why})
+	})
+}
 
 // sample publishes what the sandbox uses, while somebody watches.
 func (s *Session) sample() {
@@ -262,7 +316,26 @@ func (s *Session) guestGone() {
 		return
 	}
 	s.m.logger.LogAttrs(s.ctx, slog.LevelWarn, "connection to the sandbox ended", slog.String("notebook", string(s.id)), slog.Any("error", err))
-	s.m.after(s, 100*time.Millisecond, func() { s.reattach() })
+	s.lost++
+	switch {
+	case s.failed != nil: // another server has the sandbox, or will
+	case errors.Is(err, wire.ErrProtocol):
+		s.giveUp("The sandbox broke the protocol, so it cannot be trusted and was ended.")
+	case s.lost > maxLost:
+		s.giveUp("The connection to the sandbox was lost again and again, so it was ended.")
+	default:
+		s.m.after(s, min(100*time.Millisecond<<min(s.lost-1, 10), 5*time.Second), s.reattach)
+	}
+}
+
+// giveUp ends a sandbox that cannot be used.
+func (s *Session) giveUp(why string) {
+	s.endSandbox()
+	gen := s.state.Kernel.Gen
+	_ = s.report(gen, notebook.KernelDied{
+		Gen: gen, Cause: string(backends.KilledByUs), Gone: true,
+		Message: why + " Variables are gone; files that were kept come back with the next kernel.",
+	})
 }
 
 // stopped ends the kernel somebody asked to end, and starts the next one if

@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"compress/gzip"
 	"errors"
 	"net/http"
 	"net/url"
@@ -37,7 +38,7 @@ func (s *Server) chrome(c echo.Context) pages.Chrome {
 	return pages.Chrome{
 		Lang: lang, Theme: pages.ParseTheme(cookie("theme")), User: w.claims.Actor.Name, Path: c.Request().URL.Path,
 		Assets: pages.Assets{
-			Style: s.assets.URL("app.css"), Script: s.assets.URL("notebook.js"), Small: s.assets.URL("small.js"), Math: s.assets.URL("katex.css"),
+			Style: s.assets.URL("app.css"), Script: s.assets.URL("notebook.js"), Small: s.assets.URL("small.js"), Math: s.assets.URL("katex.css"), Icon: s.assets.URL("mark.svg"),
 		},
 	}
 }
@@ -48,7 +49,19 @@ func show(c echo.Context, status int, page templ.Component) error {
 	if err := page.Render(c.Request().Context(), &b); err != nil {
 		return err
 	}
-	return c.HTMLBlob(status, b.Bytes())
+	h := c.Response().Header()
+	h.Add("Vary", "Accept-Encoding")
+	if b.Len() < 2<<10 || !strings.Contains(c.Request().Header.Get("Accept-Encoding"), "gzip") {
+		return c.HTMLBlob(status, b.Bytes())
+	}
+	var z bytes.Buffer
+	w := gzip.NewWriter(&z)
+	_, err := w.Write(b.Bytes())
+	if err := errors.Join(err, w.Close()); err != nil {
+		return err
+	}
+	h.Set("Content-Encoding", "gzip")
+	return c.HTMLBlob(status, z.Bytes())
 }
 
 func (s *Server) errorPage(c echo.Context, p problem) error {
@@ -128,6 +141,11 @@ func (s *Server) patcher(c echo.Context) live.Patcher {
 		o.Now = time.Now()
 		return view.Patches(before, after, evs, o), view.Notice(after, evs, o)
 	}
+}
+
+// gallery shows every component in every state.
+func (s *Server) gallery(c echo.Context) error {
+	return show(c, http.StatusOK, pages.GalleryPage(s.chrome(c)))
 }
 
 // loginPage takes the link the server printed, or asks for its token.

@@ -53,6 +53,7 @@ func (s *Server) routes() []route {
 		{http.MethodPost, "/n/:id/duplicate", edit, s.duplicateForm},
 		{http.MethodPost, "/n/:id/delete", edit, s.deleteForm},
 		{http.MethodPost, "/n/:id/restore", edit, s.restoreForm},
+		{http.MethodGet, "/gallery", admin, s.gallery},
 		{http.MethodGet, "/docs", read, s.docs},
 		{http.MethodGet, "/docs/*", read, s.docs},
 
