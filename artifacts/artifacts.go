@@ -75,7 +75,7 @@ type Store struct {
 func New(b Blobs, q Quota) *Store { return &Store{blobs: b, quota: q.withDefaults()} }
 
 // Put stores at most limit bytes of r and returns their sha256 in hex. More
-// than that, or than one file may have, is TooLarge; no room is Unavailable.
+// than that, or than one file or the quota has room for, is TooLarge.
 // Either way nothing is kept.
 func (s *Store) Put(ctx context.Context, r io.Reader, limit int64) (hash string, size int64, err error) {
 	used, err := s.blobs.BlobBytes(ctx)
@@ -107,7 +107,7 @@ func (s *Store) PutFor(ctx context.Context, id notebook.ID, r io.Reader, limit i
 
 // put stores within limit and room; what ends it says which of them it was.
 func (s *Store) put(ctx context.Context, r io.Reader, limit, room int64, full string, quota int64) (string, int64, error) {
-	noRoom := notebook.Errorf(notebook.Unavailable, full, Size(quota))
+	noRoom := notebook.Errorf(notebook.TooLarge, full, Size(quota))
 	if room <= 0 {
 		return "", 0, noRoom
 	}

@@ -105,7 +105,7 @@ func TestQuotas(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, err = a.PutFor(ctx, "n1", bytes.NewReader(bytes.Repeat([]byte("b"), 600)), 1<<40)
-	wantCode(t, err, notebook.Unavailable)
+	wantCode(t, err, notebook.TooLarge)
 	if !strings.Contains(notebook.MessageOf(err), "A notebook keeps 1.5 KiB") {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestQuotas(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = put('d', 900)
-	wantCode(t, err, notebook.Unavailable)
+	wantCode(t, err, notebook.TooLarge)
 	if !strings.Contains(notebook.MessageOf(err), "The server keeps 2.9 KiB") {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestQuotas(t *testing.T) {
 	if err := put('e', 400); err != nil {
 		t.Fatal(err)
 	}
-	wantCode(t, put('f', 1), notebook.Unavailable)
+	wantCode(t, put('f', 1), notebook.TooLarge)
 	if b, _ := store(t, artifacts.Quota{File: -1, Notebook: -1, Install: -1}); b != nil {
 		if _, _, err := b.PutFor(ctx, "n", strings.NewReader("x"), 1); err != nil {
 			t.Fatal(err)
