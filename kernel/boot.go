@@ -30,8 +30,11 @@ var guestEnv = []string{
 // there gets the next kernel; else a new sandbox is made.
 func (s *Session) boot() {
 	k := s.state.Kernel
-	if k.Status != notebook.NoKernel && k.Status != notebook.Dead || s.booting || !s.state.Deleted.IsZero() {
+	if k.Status != notebook.NoKernel && k.Status != notebook.Dead || !s.state.Deleted.IsZero() {
 		return
+	}
+	if s.wanted = s.booting; s.booting {
+		return // what is under way is not for this kernel; then comes the next
 	}
 	b, err := s.m.backends.Backend(s.state.Backend)
 	if err != nil {
@@ -49,7 +52,7 @@ func (s *Session) boot() {
 	if s.guest != nil {
 		start.Message = "Starting a new kernel."
 		if s.report(start.Gen, start) == nil {
-			s.guest.send(s.startRequest(start.Gen))
+			s.startKernel(start.Gen)
 		}
 		return
 	}
@@ -85,10 +88,6 @@ func sandboxID(install string, id notebook.ID, boot int) string {
 		short = short[len(short)-20:]
 	}
 	return fmt.Sprintf("%s-%s-%d", install[:min(8, len(install))], strings.ToLower(short), boot)
-}
-
-func (s *Session) startRequest(gen int) wire.Request {
-	return wire.Request{Op: wire.OpStart, Gen: gen, Start: &wire.StartKernel{Language: s.state.Language}}
 }
 
 // makeSandbox starts a sandbox, greets its guest and judges its posture. On
@@ -159,14 +158,28 @@ func (s *Session) booted(start notebook.KernelStarting, sb backends.Sandbox, g *
 	if err := s.report(start.Gen, notebook.SandboxUp{Posture: posture(w.Posture)}); err != nil {
 		s.m.logger.LogAttrs(s.ctx, slog.LevelError, "record sandbox", slog.Any("error", err))
 	}
-	g.send(s.startRequest(start.Gen))
+	s.startKernel(start.Gen)
 }
 
-// bootIfAsked starts again if cells were queued while an outdated start
-// finished.
+// bootIfAsked starts a kernel if somebody wanted one, or queued cells, while
+// something outdated finished.
 func (s *Session) bootIfAsked() {
-	if len(s.state.Queue) > 0 {
+	if len(s.state.Queue) > 0 || s.wanted {
+		s.wanted = false
 		s.boot()
+	}
+}
+
+// askAgain repeats what the guest may not have got before the connection ended:
+// the live run, which it takes once, and an interrupt of it.
+func (s *Session) askAgain() {
+	r := s.state.Runs[s.state.Live]
+	if r == nil {
+		return
+	}
+	s.sendRun(r.ID)
+	if r.Stage == "asked" {
+		s.guest.send(wire.Request{Op: wire.OpInterrupt, RunID: string(r.ID)})
 	}
 }
 
@@ -211,13 +224,7 @@ func (s *Session) exited(sb backends.Sandbox, exit backends.Exit, err error) {
 	if s.sandbox != sb {
 		return
 	}
-	for s.guest != nil { // what it said last comes first
-		e, ok := <-s.events
-		if !ok {
-			break
-		}
-		s.take(e)
-	}
+	s.takeRest()
 	s.forget(errGuestGone)
 	if err != nil {
 		exit.Cause = backends.Lost
@@ -226,6 +233,26 @@ func (s *Session) exited(sb backends.Sandbox, exit backends.Exit, err error) {
 		Gen: s.state.Kernel.Gen, Cause: string(exit.Cause), Code: exit.Code, Signal: exit.Signal, Peak: exit.PeakMemory,
 		Gone: true, Message: exitWords(exit, s.state.Kernel.Memory),
 	})
+}
+
+// takeRest takes what a guest said last before its sandbox ended.
+func (s *Session) takeRest() {
+	late := time.NewTimer(2 * time.Second)
+	defer late.Stop()
+	for s.guest != nil {
+		select {
+		case e, ok := <-s.events:
+			if !ok {
+				return
+			}
+			s.guest.took(e)
+			s.take(e)
+		case <-late.C:
+			return
+		case <-s.ctx.Done():
+			return
+		}
+	}
 }
 
 // exitWords says why a sandbox ended.
@@ -249,7 +276,7 @@ func exitWords(x backends.Exit, limit int64) string {
 // reattach connects again to a sandbox this or an earlier server started.
 func (s *Session) reattach() {
 	k := s.state.Kernel
-	if s.guest != nil || s.booting || k.Sandbox == "" || k.Status == notebook.NoKernel {
+	if s.guest != nil || s.booting || s.failed != nil || k.Sandbox == "" || k.Status == notebook.NoKernel {
 		return
 	}
 	since := uint64(0)
@@ -290,6 +317,11 @@ func (s *Session) attached(k notebook.Kernel, since uint64, sb backends.Sandbox,
 		if g != nil {
 			g.close(errGuestGone)
 		}
+		if sb != nil && s.state.Kernel.Sandbox != k.Sandbox { // stopped meanwhile
+			s.sandbox = sb
+			s.endSandbox()
+		}
+		s.bootIfAsked()
 		return
 	}
 	if err != nil {
@@ -305,12 +337,13 @@ func (s *Session) attached(k notebook.Kernel, since uint64, sb backends.Sandbox,
 		_ = s.report(k.Gen, notebook.KernelAdopted{Gen: k.Gen})
 	}
 	if k.Status == notebook.Starting {
-		g.send(s.startRequest(k.Gen))
+		s.startKernel(k.Gen)
 	}
-	if s.state.Live != "" {
-		s.sendRun(s.state.Live)
-	}
+	s.askAgain()
 	s.pendingFiles()
+	if st := s.state.Kernel.Status; st == notebook.NoKernel || st == notebook.Dead { // restarted meanwhile
+		s.bootIfAsked()
+	}
 	if evs := s.follow(nil); len(evs) > 0 && s.commit(evs, notebook.Batch{}) == nil {
 		s.react(nil, evs)
 	}

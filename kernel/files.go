@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -35,16 +36,16 @@ func (s *Session) collect(b notebook.FilesChanged) {
 		defer s.collecting.Unlock()
 		ctx, cancel := context.WithTimeout(s.ctx, collectTime)
 		defer cancel()
-		out := b.Files
+		out, gone := b.Files, false
 		out.Changed = make([]notebook.File, len(b.Files.Changed))
 		for i, f := range b.Files.Changed {
-			if f.Blob == "" && f.Why == "" {
-				f = s.keep(ctx, g, f)
+			if f.Blob == "" && f.Why == "" && !gone {
+				f, gone = s.keep(ctx, g, f)
 			}
 			out.Changed[i] = f
 		}
-		if ctx.Err() != nil {
-			return // the next server asks again
+		if ctx.Err() != nil || gone {
+			return // it is asked again with the next connection, or by the next server
 		}
 		s.post(func() {
 			if err := s.report(gen, notebook.FilesChanged{Run: b.Run, Files: out}); err != nil {
@@ -63,11 +64,12 @@ func unkept(f notebook.Files) bool {
 	return false
 }
 
-// keep copies one file; a file that cannot be kept says why.
-func (s *Session) keep(ctx context.Context, g *guest, f notebook.File) notebook.File {
+// keep copies one file; a file that cannot be kept says why. It reports true
+// when the connection was lost, so that nobody knows.
+func (s *Session) keep(ctx context.Context, g *guest, f notebook.File) (notebook.File, bool) {
 	if f.Size > maxKept {
 		f.Why = fmt.Sprintf("Files over %s are not kept when the sandbox ends.", sizeWords(maxKept))
-		return f
+		return f, false
 	}
 	pr, pw := io.Pipe()
 	var head headWriter
@@ -79,14 +81,15 @@ func (s *Session) keep(ctx context.Context, g *guest, f notebook.File) notebook.
 		f.Blob, f.Size = hash, n
 		f.MIME = artifacts.Sniff(f.Path, head.b)
 		f.Width, f.Height = artifacts.Dimensions(f.MIME, head.b)
-	case ctx.Err() != nil:
+	case ctx.Err() != nil || errors.Is(err, errGuestGone):
+		return f, true
 	case notebook.CodeOf(err) == notebook.Internal:
 		f.Why = "It could not be read."
 		s.m.logger.LogAttrs(ctx, slog.LevelWarn, "keep file", slog.String("notebook", string(s.id)), slog.Any("error", err))
 	default:
 		f.Why = notebook.MessageOf(err)
 	}
-	return f
+	return f, false
 }
 
 // headWriter keeps the first bytes of a file, enough to tell what it is.
@@ -161,6 +164,10 @@ func (s *Session) RemoveFile(ctx context.Context, a notebook.Actor, path string)
 func (s *Session) fileEvent(ctx context.Context, a notebook.Actor, files notebook.Files) error {
 	var err error
 	cerr := s.call(ctx, func() {
+		if !s.state.Deleted.IsZero() {
+			err = notebook.Errorf(notebook.Conflict, "This notebook is in the trash. Restore it first.")
+			return
+		}
 		e := notebook.Event{Seq: s.state.Seq + 1, At: s.m.now(), By: a.Author, Body: notebook.FilesChanged{Files: files}}
 		err = s.commit([]notebook.Event{e}, notebook.Batch{})
 	})

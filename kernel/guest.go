@@ -22,7 +22,9 @@ const (
 	pingEvery     = 5 * time.Second  //
 	pongWithin    = 20 * time.Second // a guest silent for longer is given up
 	handshakeTime = 10 * time.Second
-	maxCalls      = 256 // requests in flight
+	maxCalls      = 256      // requests in flight
+	maxHeld       = 64 << 20 // bytes of events read and not yet taken
+	maxEventSeq   = 1 << 62
 )
 
 // errGuestGone ends every call when the connection is lost.
@@ -43,6 +45,10 @@ type guest struct {
 	next  uint64
 	calls map[uint64]*call
 	pong  time.Time
+	held  int64      // bytes of events in the queue
+	freed *sync.Cond // held has shrunk, or the end has come
+
+	expect uint64 // the reader's own: number of the event that must come next
 }
 
 // call is one request in flight.
@@ -51,7 +57,7 @@ type call struct {
 	stream uint32
 	data   chan []byte // what the guest sends on the stream; nil: not wanted
 	window chan uint32 // credit the guest gives
-	ended  bool
+	credit int64       // bytes the guest may send; under the guest's mu
 }
 
 // greet opens the conversation and starts the reader and the writer.
@@ -75,15 +81,19 @@ func greet(ctx context.Context, conn io.ReadWriteCloser, since uint64) (*guest, 
 		return nil, w, fmt.Errorf("%w: frame kind %d instead of welcome", wire.ErrProtocol, f.Kind)
 	}
 	if err := json.Unmarshal(f.Payload, &w); err != nil {
-		return nil, w, fmt.Errorf("decode welcome: %w", err)
+		return nil, w, fmt.Errorf("%w: decode welcome: %w", wire.ErrProtocol, err)
 	}
 	if w.Error != "" || w.Version != wire.Version {
 		return nil, w, fmt.Errorf("the guest speaks version %d, this server %d: %s", w.Version, wire.Version, cut(w.Error, 200))
 	}
+	if w.First <= since || w.First > w.Last+1 || w.Last > maxEventSeq {
+		return nil, w, fmt.Errorf("%w: the guest holds events %d to %d, we have %d", wire.ErrProtocol, w.First, w.Last, since)
+	}
 	g := &guest{
 		conn: conn, out: make(chan []byte, guestQueue), events: make(chan wire.Event, eventQueue),
-		done: make(chan struct{}), calls: map[uint64]*call{}, pong: time.Now(),
+		done: make(chan struct{}), calls: map[uint64]*call{}, pong: time.Now(), expect: w.First,
 	}
+	g.freed = sync.NewCond(&g.mu)
 	g.wg.Go(func() { g.read(r) })
 	g.wg.Go(g.write)
 	return g, w, nil
@@ -101,8 +111,9 @@ func (g *guest) fail(err error) {
 	g.once.Do(func() {
 		g.mu.Lock()
 		g.err = err
-		g.mu.Unlock()
 		close(g.done)
+		g.freed.Broadcast()
+		g.mu.Unlock()
 		_ = g.conn.Close()
 	})
 }
@@ -128,6 +139,11 @@ func (g *guest) frame(f wire.Frame) error {
 		if err != nil {
 			return err
 		}
+		if e.Seq != g.expect {
+			return fmt.Errorf("%w: event %d instead of %d", wire.ErrProtocol, e.Seq, g.expect)
+		}
+		g.expect++
+		g.hold(eventSize(e))
 		select {
 		case g.events <- e:
 		case <-g.done:
@@ -135,7 +151,7 @@ func (g *guest) frame(f wire.Frame) error {
 	case wire.KindReply:
 		var rep wire.Reply
 		if err := json.Unmarshal(f.Payload, &rep); err != nil {
-			return fmt.Errorf("decode reply: %w", err)
+			return fmt.Errorf("%w: decode reply: %w", wire.ErrProtocol, err)
 		}
 		g.mu.Lock()
 		c := g.calls[rep.ID]
@@ -156,6 +172,27 @@ func (g *guest) frame(f wire.Frame) error {
 	return nil
 }
 
+func eventSize(e wire.Event) int64 { return int64(len(e.Content)+len(e.Data)+len(e.Run)) + 256 }
+
+// hold waits until there is room for an event: what a guest sends faster than
+// the log takes it stays on its side.
+func (g *guest) hold(n int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for g.held > 0 && g.held+n > maxHeld && g.err == nil {
+		g.freed.Wait()
+	}
+	g.held += n
+}
+
+// took makes room: the owner has the event.
+func (g *guest) took(e wire.Event) {
+	g.mu.Lock()
+	g.held -= eventSize(e)
+	g.freed.Broadcast()
+	g.mu.Unlock()
+}
+
 // streamFrame hands a frame to the call that owns the stream. Frames of no
 // call are dropped: the call has given up.
 func (g *guest) streamFrame(f wire.Frame) error {
@@ -166,17 +203,25 @@ func (g *guest) streamFrame(f wire.Frame) error {
 			c = x
 		}
 	}
+	over := false
+	if c != nil && f.Kind == wire.KindData {
+		c.credit -= int64(len(f.Payload))
+		over = c.credit < 0
+	}
 	g.mu.Unlock()
 	if c == nil {
 		return nil
 	}
 	switch f.Kind {
 	case wire.KindData:
+		if over {
+			return fmt.Errorf("%w: more data than the window allows", wire.ErrProtocol)
+		}
 		if c.data != nil && len(f.Payload) > 0 {
 			select {
 			case c.data <- f.Payload:
 			default:
-				return fmt.Errorf("%w: more data than the window allows", wire.ErrProtocol)
+				return fmt.Errorf("%w: too many pieces of data at once", wire.ErrProtocol)
 			}
 		}
 	case wire.KindWindow:
@@ -198,7 +243,7 @@ func (g *guest) write() {
 	for {
 		select {
 		case b := <-g.out:
-			if _, err := g.conn.Write(b); err != nil {
+			if err := g.writeNow(b); err != nil {
 				g.fail(err)
 				return
 			}
@@ -210,7 +255,7 @@ func (g *guest) write() {
 				g.fail(fmt.Errorf("no sign of life for %s", silent.Round(time.Second)))
 				return
 			}
-			if _, err := g.conn.Write(wire.AppendFrame(nil, wire.Frame{Kind: wire.KindPing})); err != nil {
+			if err := g.writeNow(wire.AppendFrame(nil, wire.Frame{Kind: wire.KindPing})); err != nil {
 				g.fail(err)
 				return
 			}
@@ -218,6 +263,14 @@ func (g *guest) write() {
 			return
 		}
 	}
+}
+
+// writeNow writes, and gives a guest up that does not read for too long.
+func (g *guest) writeNow(b []byte) error {
+	t := time.AfterFunc(pongWithin, func() { g.fail(errors.New("the guest does not read")) })
+	defer t.Stop()
+	_, err := g.conn.Write(b)
+	return err
 }
 
 // post queues a frame without waiting. A guest that takes nothing for so long
@@ -244,7 +297,7 @@ func (g *guest) start(req wire.Request, c *call) error {
 	}
 	g.next++
 	req.ID = g.next
-	c.reply = make(chan wire.Reply, 1)
+	c.reply, c.credit = make(chan wire.Reply, 1), wire.InitialWindow
 	if c.window != nil {
 		c.stream = uint32(req.ID*2) & 0x7fffffff //nolint:gosec // wraps after 2^30 calls of one connection
 	}
@@ -252,6 +305,7 @@ func (g *guest) start(req wire.Request, c *call) error {
 	g.mu.Unlock()
 	b, err := wire.AppendJSON(nil, wire.KindRequest, c.stream, req)
 	if err != nil {
+		g.drop(c)
 		return err
 	}
 	g.post(b)
@@ -282,14 +336,23 @@ func (g *guest) call(ctx context.Context, req wire.Request) (json.RawMessage, er
 }
 
 func (g *guest) wait(ctx context.Context, c *call) (json.RawMessage, error) {
+	rep, err := g.answer(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return rep.Result, replyError(rep)
+}
+
+// answer waits for the reply to a call.
+func (g *guest) answer(ctx context.Context, c *call) (wire.Reply, error) {
 	select {
 	case rep := <-c.reply:
-		return rep.Result, replyError(rep)
+		return rep, nil
 	case <-ctx.Done():
 		g.drop(c)
-		return nil, ctx.Err()
+		return wire.Reply{}, ctx.Err()
 	case <-g.done:
-		return nil, errGuestGone
+		return wire.Reply{}, errGuestGone
 	}
 }
 
@@ -318,6 +381,9 @@ func (g *guest) readFile(ctx context.Context, path string, w io.Writer, limit in
 		if _, err := w.Write(p); err != nil {
 			return err
 		}
+		g.mu.Lock()
+		c.credit += int64(len(p))
+		g.mu.Unlock()
 		g.post(wire.AppendFrame(nil, wire.Frame{Kind: wire.KindWindow, Stream: c.stream, Payload: binary.BigEndian.AppendUint32(nil, uint32(len(p)))})) //nolint:gosec // at most MaxMessage
 		return nil
 	}

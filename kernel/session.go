@@ -26,6 +26,7 @@ const (
 	outputLimit   = 16 << 20 // bytes of stream text a run may leave in the log
 	maxRunBytes   = 32 << 20 // of displays and updates of one run in the log
 	usageEvery    = 2 * time.Second
+	maxLost       = 20  // connections lost in a row before a sandbox is given up
 	maxKey        = 128 // bytes of an idempotency key
 )
 
@@ -56,7 +57,9 @@ type Session struct {
 	sandbox    backends.Sandbox
 	guest      *guest
 	events     <-chan wire.Event
-	booting    bool
+	booting    bool  // a sandbox is being started or attached to
+	wanted     bool  // a kernel was asked for meanwhile
+	lost       int   // connections lost since the guest last got something done
 	runBytes   int64 // what the live run has added to the log in displays
 	runDropped int
 	oomSeen    int64
@@ -174,6 +177,9 @@ func (s *Session) do(ctx context.Context, a notebook.Actor, op notebook.Op, key 
 			return Result{old.First, old.Last, old.IDs}, nil
 		}
 		rec = &notebook.Receipt{Actor: a.ID, Key: key, Hash: hash}
+	}
+	if _, ok := op.(notebook.ReplyInput); ok && s.guest == nil && s.state.Input != nil {
+		return Result{}, notebook.Errorf(notebook.Unavailable, "The kernel cannot be reached at the moment. Answer again in a second.")
 	}
 	op = notebook.Prepare(s.state, op, s.m.newID)
 	evs, err := notebook.Decide(s.state, a, op, s.m.now())

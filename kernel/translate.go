@@ -21,6 +21,7 @@ const (
 	maxInline    = 64 << 10 // bytes of one representation kept in the event itself
 	maxValue     = 32 << 20 // bytes of one representation
 	maxTraceback = 200      // lines
+	maxFileList  = 5000     // files that one event lists
 	maxLine      = 8 << 10  // bytes of a traceback line, an error name or value
 )
 
@@ -71,7 +72,7 @@ func (s *Session) translateEvent(ctx context.Context, e wire.Event) (notebook.Bo
 		if c.Name == "" {
 			c.Name = e.Name
 		}
-		return notebook.StreamOmitted{Run: run, Name: streamName(c.Name), Bytes: max(0, c.Bytes), Lines: max(0, c.Lines), Tail: string(e.Data)}, nil
+		return notebook.StreamOmitted{Run: run, Name: streamName(c.Name), Bytes: max(0, c.Bytes), Lines: max(0, c.Lines), Tail: tail(e.Data)}, nil
 	case wire.EventDisplay, wire.EventResult, wire.EventUpdate:
 		return s.translateData(ctx, e)
 	case wire.EventClear:
@@ -115,7 +116,7 @@ func (s *Session) translateKernel(e wire.Event) (notebook.Body, error) {
 		err := json.Unmarshal(e.Content, &c)
 		return notebook.KernelReady{Gen: e.Gen, Info: notebook.KernelInfo{
 			Language: cut(c.Language, 100), Version: cut(c.Version, 100),
-			Implementation: cut(c.Implementation, 200), Features: c.Features[:min(len(c.Features), 32)],
+			Implementation: cut(c.Implementation, 200), Features: cutEach(c.Features[:min(len(c.Features), 32)]),
 		}}, err
 	case wire.EventInterrupt:
 		var c wire.InterruptStage
@@ -296,12 +297,43 @@ func runStatus(s wire.RunStatus) notebook.RunStatus {
 }
 
 func translateFiles(f wire.Files) notebook.Files {
-	out := notebook.Files{Removed: f.Removed, More: max(0, f.More)}
-	for _, c := range f.Changed {
-		if c.Kind != "file" {
-			continue
+	out := notebook.Files{More: max(0, f.More)}
+	for _, p := range f.Removed {
+		switch {
+		case checkPath(p) != nil:
+		case len(out.Removed) < maxFileList:
+			out.Removed = append(out.Removed, p)
+		default:
+			out.More++
 		}
-		out.Changed = append(out.Changed, notebook.File{Path: cut(c.Path, 4096), Size: c.Size, Mode: c.Mode & 0o777})
+	}
+	for _, c := range f.Changed {
+		switch {
+		case c.Kind != "file" || checkPath(c.Path) != nil:
+		case len(out.Changed) < maxFileList:
+			out.Changed = append(out.Changed, notebook.File{Path: c.Path, Size: max(0, c.Size), Mode: c.Mode & 0o777})
+		default:
+			out.More++
+		}
+	}
+	return out
+}
+
+// tail is the end of a text, at most as much as one event may hold.
+func tail(b []byte) string {
+	if over := len(b) - notebook.MaxText; over > 0 {
+		b = b[over:]
+		for len(b) > 0 && !utf8.RuneStart(b[0]) {
+			b = b[1:]
+		}
+	}
+	return string(b)
+}
+
+func cutEach(in []string) []string {
+	out := make([]string, len(in))
+	for i, s := range in {
+		out[i] = cut(s, 100)
 	}
 	return out
 }
