@@ -360,14 +360,13 @@ type stream struct {
 	c      *conn
 	number uint32
 
-	mu       sync.Mutex
-	wake     *sync.Cond
-	credit   int64    // we may send so much
-	in       [][]byte // from the host
-	inSize   int64    // granted and not yet consumed
-	inEnd    *wire.End
-	aborted  bool
-	finished bool
+	mu      sync.Mutex
+	wake    *sync.Cond
+	credit  int64    // we may send so much
+	in      [][]byte // from the host
+	inSize  int64    // granted and not yet consumed
+	inEnd   *wire.End
+	aborted bool
 }
 
 // open registers a stream. It is nil when the number is in use, zero or there
