@@ -135,7 +135,6 @@ func (m *Manager) Open(ctx context.Context, id notebook.ID) (*Session, error) {
 	m.sessions[id] = s
 	s.used.Store(m.now().Unix())
 	m.wg.Go(s.run)
-	m.wg.Go(func() { s.post(s.reattach) })
 	return s, nil
 }
 

@@ -25,6 +25,7 @@ func (s *Session) run() {
 			s.guest.close(ErrClosed)
 		}
 	}()
+	s.reattach() // first of all: whoever stops the kernel means this sandbox
 	tick := time.NewTicker(usageEvery)
 	defer tick.Stop()
 	for {

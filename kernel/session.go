@@ -26,7 +26,7 @@ const (
 	outputLimit   = 16 << 20 // bytes of stream text a run may leave in the log
 	maxRunBytes   = 32 << 20 // of displays and updates of one run in the log
 	usageEvery    = 2 * time.Second
-	maxLost       = 20  // connections lost in a row before a sandbox is given up
+	maxLost       = 8   // connections lost in a row before a sandbox is given up
 	maxKey        = 128 // bytes of an idempotency key
 )
 

@@ -331,6 +331,9 @@ func tail(b []byte) string {
 }
 
 func cutEach(in []string) []string {
+	if len(in) == 0 {
+		return nil
+	}
 	out := make([]string, len(in))
 	for i, s := range in {
 		out[i] = cut(s, 100)
