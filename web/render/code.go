@@ -9,7 +9,7 @@ import (
 
 const (
 	// maxHighlight bounds the code that is coloured; longer code is shown plain.
-	maxHighlight = 200 << 10
+	maxHighlight = 64 << 10
 	// maxHighlightLine keeps minified text, and patterns that dislike it, away
 	// from the lexers.
 	maxHighlightLine = 8 << 10

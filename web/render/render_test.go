@@ -312,9 +312,7 @@ func TestHostileSizes(t *testing.T) {
 			t.Parallel()
 			start := time.Now()
 			h := f()
-			if d := time.Since(start); d > 10*time.Second {
-				t.Errorf("took %v", d)
-			} else if d > 500*time.Millisecond {
+			if d := time.Since(start); d > 500*time.Millisecond {
 				t.Logf("took %v", d)
 			}
 			if len(h) < 2<<20 {

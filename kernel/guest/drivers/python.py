@@ -1035,6 +1035,35 @@ def hook_threading(threading):
     cls.start, cls._bootstrap = start_owned, bootstrap_owned
 
 
+def settle_text():
+    """Send the text that waits, and let the guest take it, before a process
+    starts: what the process prints comes by another way and would overtake it.
+    A guest that is held up is not waited for long."""
+    flush()
+    try:
+        ioctl = _modules['fcntl'].ioctl
+        for _ in range(200):
+            if not any(ioctl(UP, 0x541B, b'\0\0\0\0')):  # FIONREAD: bytes in the pipe
+                return
+            _sleep(0.0005)
+    except Exception:
+        pass
+
+
+def hook_subprocess(subprocess):
+    import fcntl  # noqa: F401, for settle_text
+    cls = subprocess.Popen
+    start = cls._execute_child
+    if getattr(start, '_sandbook', None):
+        return
+
+    def _execute_child(self, *args, **kwargs):
+        settle_text()
+        return start(self, *args, **kwargs)
+    _execute_child._sandbook = True
+    cls._execute_child = _execute_child
+
+
 def hook_getpass(getpass):
     def ask_password(prompt='Password: ', stream=None, **kw):
         return ask(prompt, True)
@@ -1051,6 +1080,7 @@ def lazy(part_name, function):
 
 hooks.update({
     'threading': hook_threading,
+    'subprocess': hook_subprocess,
     'getpass': hook_getpass,
     'matplotlib': lazy('plots', 'hook_matplotlib'),
     'matplotlib.pyplot': lazy('plots', 'hook_pyplot'),
@@ -1152,7 +1182,7 @@ def main(read):
             del NS[name]
     NS.update(In=[''], Out={}, _=None)
     ST.pid, ST.main = _getpid(), _ident()
-    os.register_at_fork(before=flush, after_in_child=in_child)
+    os.register_at_fork(before=settle_text, after_in_child=in_child)
     _thread.start_new_thread(flusher, ())
     sys.argv = ['']
     sys.path.insert(0, '')
