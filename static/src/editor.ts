@@ -123,7 +123,7 @@ const keys = (hooks: Hooks): Extension => Prec.highest(keymap.of([
   { key: "Ctrl-Shift-Minus", run: (v) => { hooks.split(points(v.state.sliceDoc(0, v.state.selection.main.head))); return true; } },
   { key: "Ctrl-_", run: (v) => { hooks.split(points(v.state.sliceDoc(0, v.state.selection.main.head))); return true; } },
   { key: "Escape", run: (v) => {
-    if (completionStatus(v.state)) return false;
+    if (completionStatus(v.state) === "active") return false; // close the list first
     if (v.state.field(tip, false)) { v.dispatch({ effects: setTip.of(null) }); return true; }
     hooks.leave();
     return true;
