@@ -23,6 +23,7 @@ import (
 // Bounds of the API.
 const (
 	maxBody   = 4 << 20   // bytes of a JSON request
+	maxForm   = 64 << 10  // of a small form
 	maxImport = 64 << 20  // of an .ipynb file
 	maxFile   = 256 << 20 // of an upload
 	maxWait   = 50 * time.Second
@@ -294,8 +295,12 @@ func (s *Server) apiFiles(c echo.Context) error {
 	return c.JSON(http.StatusOK, map[string]any{"files": ses.State().Files})
 }
 
-// filePath is the workspace path a request names.
+// filePath is the workspace path a request names. The router has undone the
+// escapes, unless there is more than one way to write them.
 func filePath(c echo.Context) (string, error) {
+	if c.Request().URL.RawPath == "" {
+		return c.Param("*"), nil
+	}
 	p, err := url.PathUnescape(c.Param("*"))
 	if err != nil {
 		return "", notebook.Errorf(notebook.Invalid, "The path is not well escaped.")
@@ -363,8 +368,14 @@ func (s *Server) apiLive(c echo.Context) error {
 			return err
 		}
 	}
+	claims := claimsOf(c)
+	revoked, done := s.watches.add(claims.ID)
+	defer done()
+	if s.store.Revoked(claims.ID) { // between the check and the watch
+		return errSignIn
+	}
 	o := live.Options{
-		Session: ses, Log: s.store, Actor: actor(c), Since: since, Expires: expires(c), Build: s.build,
+		Session: ses, Log: s.store, Actor: claims.Actor, Since: since, Expires: claims.Expires, Revoked: revoked, Build: s.build,
 	}
 	switch v := c.QueryParam("view"); v {
 	case "":

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/labstack/echo/v4"
@@ -86,7 +87,7 @@ func (s *Server) handleError(err error, c echo.Context) {
 			slog.String("path", c.Path()), slog.Any("error", err))
 	}
 	if p.Status == http.StatusUnauthorized && wantsPage(c.Request()) {
-		_ = c.Redirect(http.StatusSeeOther, "/login?next="+safeNext(c.Request().URL.Path))
+		_ = c.Redirect(http.StatusSeeOther, "/login?next="+url.QueryEscape(safeNext(c.Request().URL.Path)))
 		return
 	}
 	if wantsPage(c.Request()) {

@@ -22,7 +22,7 @@ import (
 )
 
 func (s *Server) createForm(c echo.Context) error {
-	title := strings.TrimSpace(c.FormValue("title"))
+	title := strings.TrimSpace(field(c, "title"))
 	cells := []kernel.NewCell{{Kind: notebook.CodeCell}}
 	id, err := s.manager.Create(c.Request().Context(), actor(c), notebook.Created{Title: title, Language: "python"}, cells, nil)
 	return s.made(c, id, err)
@@ -206,6 +206,9 @@ func (s *Server) exportOutput(ctx context.Context, o *notebook.Output) (ipynb.Ou
 }
 
 func (s *Server) duplicate(c echo.Context) (notebook.ID, error) {
+	if claimsOf(c).Notebook != "" {
+		return "", notebook.Errorf(notebook.Denied, "Your access is for this notebook alone; it cannot make another.")
+	}
 	ses, err := s.session(c)
 	if err != nil {
 		return "", err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -164,19 +165,18 @@ func (s *Server) login(c echo.Context) error {
 	if _, err := s.site.From(c.Request()); err != nil {
 		return s.refuse(c, err)
 	}
-	c.Request().Body = http.MaxBytesReader(c.Response(), c.Request().Body, 64<<10)
-	token := strings.TrimSpace(c.FormValue("token"))
+	token := strings.TrimSpace(field(c, "token"))
 	if u, err := url.Parse(token); err == nil && u.Query().Get("token") != "" {
 		token = u.Query().Get("token") // the whole link was pasted
 	}
-	return s.signIn(c, token, safeNext(c.FormValue("next")))
+	return s.signIn(c, token, safeNext(field(c, "next")))
 }
 
 func (s *Server) signIn(c echo.Context, token, next string) error {
 	cookie, err := s.door.SignIn(c.Request().RemoteAddr, token, time.Now())
 	v := pages.Login{Chrome: s.chrome(c), Next: next}
 	if too, ok := errors.AsType[*auth.TooManyError](err); ok {
-		_ = too
+		c.Response().Header().Set("Retry-After", strconv.Itoa(int(too.RetryAfter.Seconds())+1))
 		v.Problem = v.Lang.T("Too many wrong tokens from this address. Wait a minute and try again.")
 		return show(c, http.StatusTooManyRequests, pages.LoginPage(v))
 	}
@@ -250,8 +250,17 @@ func (s *Server) form(c echo.Context, op notebook.Op, next string) error {
 	return c.Redirect(http.StatusSeeOther, next)
 }
 
+// field reads one field of a small form.
+func field(c echo.Context, name string) string {
+	r := c.Request()
+	if r.Form == nil {
+		r.Body = http.MaxBytesReader(c.Response(), r.Body, maxForm)
+	}
+	return c.FormValue(name)
+}
+
 func (s *Server) renameForm(c echo.Context) error {
-	return s.form(c, notebook.Rename{Title: c.FormValue("title")}, "/")
+	return s.form(c, notebook.Rename{Title: field(c, "title")}, "/")
 }
 
 func (s *Server) deleteForm(c echo.Context) error {

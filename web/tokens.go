@@ -2,7 +2,11 @@ package web
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"net/http"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,7 +27,16 @@ func (s *Server) signedOut(ctx context.Context, c auth.Claims) error {
 	if err != nil && notebook.CodeOf(err) != notebook.Conflict {
 		return err
 	}
-	return s.store.RevokeToken(ctx, c.ID)
+	return s.revoke(ctx, c.ID)
+}
+
+// revoke makes a token worthless and closes its sockets.
+func (s *Server) revoke(ctx context.Context, id string) error {
+	if err := s.store.RevokeToken(ctx, id); err != nil {
+		return err
+	}
+	s.watches.revoked(id)
+	return nil
 }
 
 func (s *Server) apiTokens(c echo.Context) error {
@@ -69,10 +82,17 @@ func (s *Server) apiTokenCreate(c echo.Context) error {
 			return notebook.Errorf(notebook.Invalid, "An agent can hold read, edit and run, not %q.", sc)
 		}
 	}
+	slices.Sort(in.Scopes)
+	in.Scopes = slices.Compact(in.Scopes)
+	if in.Notebook != "" {
+		if _, err := s.manager.Open(c.Request().Context(), notebook.ID(in.Notebook)); err != nil {
+			return err
+		}
+	}
 	now := time.Now()
 	ttl := time.Duration(in.Days) * 24 * time.Hour
 	claims := auth.Claims{
-		Actor:    notebook.Actor{Author: notebook.Author{Kind: notebook.Agent, ID: "agent:" + in.Name, Name: in.Name}, Scopes: in.Scopes},
+		Actor:    notebook.Actor{Author: notebook.Author{Kind: notebook.Agent, ID: agentID(in.Name), Name: in.Name}, Scopes: in.Scopes},
 		Audience: auth.AudienceAPI, Notebook: in.Notebook, ID: uuid.NewString(),
 	}
 	text, err := s.keys.Mint(claims, ttl, now)
@@ -90,11 +110,23 @@ func (s *Server) apiTokenCreate(c echo.Context) error {
 }
 
 func (s *Server) apiTokenRevoke(c echo.Context) error {
-	if err := s.store.RevokeToken(c.Request().Context(), c.Param("token")); err != nil {
+	if err := s.revoke(c.Request().Context(), c.Param("token")); err != nil {
 		return err
 	}
 	return c.NoContent(http.StatusNoContent)
 }
+
+// agentID is the same for every token of one agent. Names that no id can hold
+// are hashed.
+func agentID(name string) string {
+	if plainName.MatchString(name) {
+		return "agent:" + name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return "agent:" + hex.EncodeToString(sum[:8])
+}
+
+var plainName = regexp.MustCompile(`^[A-Za-z0-9_.@\-]{1,60}$`)
 
 func scopeNames(in []notebook.Scope) []string {
 	out := make([]string, len(in))

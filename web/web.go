@@ -19,6 +19,7 @@ import (
 	"sandbook/backends"
 	"sandbook/kernel"
 	"sandbook/kernel/notebook"
+	"sandbook/kernel/policy"
 	"sandbook/sessionstore"
 	"sandbook/static"
 	"sandbook/web/auth"
@@ -55,6 +56,7 @@ type Server struct {
 	logger      *slog.Logger
 	tickets     auth.Tickets
 	sockets     sync.WaitGroup
+	watches     watches
 	echo        *echo.Echo
 }
 
@@ -103,7 +105,8 @@ func (s *Server) outer(next echo.HandlerFunc) echo.HandlerFunc {
 				if e, ok := p.(error); ok && errors.Is(e, http.ErrAbortHandler) {
 					panic(p)
 				}
-				s.logger.LogAttrs(c.Request().Context(), slog.LevelError, "panic", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+				s.logger.LogAttrs(c.Request().Context(), slog.LevelError, "panic", slog.Any("panic", p), slog.String("stack", string(debug.Stack())),
+					slog.String("request_id", h.Get(echo.HeaderXRequestID)))
 				err = errors.New("panic in a handler")
 				s.handleError(err, c)
 			}
@@ -163,7 +166,7 @@ func (s *Server) guard(r route) echo.HandlerFunc {
 		if id := c.Param("id"); claims.Notebook != "" && claims.Notebook != id {
 			return notebook.Errorf(notebook.NotFound, "There is no such notebook.")
 		}
-		if !claims.Actor.May(r.access.scope) {
+		if !policy.Holds(claims.Actor, r.access.scope) {
 			return notebook.Errorf(notebook.Denied, "Your access does not allow this; it needs %q.", r.access.scope)
 		}
 		c.Set(whoKey, who{claims, via})
@@ -211,13 +214,12 @@ func (s *Server) refuse(c echo.Context, err error) error {
 }
 
 func actor(c echo.Context) notebook.Actor {
-	w, _ := c.Get(whoKey).(who)
-	return w.claims.Actor
+	return claimsOf(c).Actor
 }
 
-func expires(c echo.Context) time.Time {
+func claimsOf(c echo.Context) auth.Claims {
 	w, _ := c.Get(whoKey).(who)
-	return w.claims.Expires
+	return w.claims
 }
 
 // health says that the process lives.

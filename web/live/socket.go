@@ -54,10 +54,11 @@ type Options struct {
 	Session *kernel.Session
 	Log     kernel.Log
 	Actor   notebook.Actor
-	Since   int64     // last seq the client has; -1: none, send the state first
-	Patch   Patcher   // nil: the client gets events
-	Expires time.Time // of the credential
-	Build   string    // tells a page that the server's assets have changed
+	Since   int64           // last seq the client has; -1: none, send the state first
+	Patch   Patcher         // nil: the client gets events
+	Expires time.Time       // of the credential
+	Revoked <-chan struct{} // closed when the credential is taken back; may be nil
+	Build   string          // tells a page that the server's assets have changed
 }
 
 type message struct {
@@ -147,6 +148,12 @@ func (s *socket) write(ctx context.Context, sub *kernel.Subscription) {
 	}
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
+	var expired <-chan time.Time
+	if !s.Expires.IsZero() {
+		t := time.NewTimer(time.Until(s.Expires))
+		defer t.Stop()
+		expired = t.C
+	}
 	updates, hold := sub.Updates, (<-chan time.Time)(nil)
 	for {
 		var err error
@@ -165,11 +172,13 @@ func (s *socket) write(ctx context.Context, sub *kernel.Subscription) {
 				updates, hold = nil, time.After(pageEvery)
 			}
 		case now := <-ping.C:
-			if !s.Expires.IsZero() && now.After(s.Expires) {
-				_ = s.ws.Close(StatusExpired, "sign in again")
-				return
-			}
 			err = s.send(ctx, message{Ping: now.UnixMilli()})
+		case <-expired:
+			_ = s.ws.Close(StatusExpired, "sign in again")
+			return
+		case <-s.Revoked:
+			_ = s.ws.Close(StatusExpired, "signed out")
+			return
 		case <-ctx.Done():
 			return
 		}
