@@ -83,16 +83,10 @@ func (s *Session) take(e wire.Event) {
 			break
 		}
 		var more bool
-		select {
-		case e, more = <-s.events:
-			if more {
-				g.took(e)
-			}
-		default:
-		}
-		if !more {
+		if e, more = s.nextEvent(e.Type); !more {
 			break
 		}
+		g.took(e)
 	}
 	evs = s.follow(evs)
 	// What caused no event is not acknowledged by itself, so that the guest
@@ -108,6 +102,27 @@ func (s *Session) take(e wire.Event) {
 	s.react(nil, evs)
 	if failure != nil {
 		s.retry(g, failure)
+	}
+}
+
+// nextEvent is the guest's next event if there is one already. After a result
+// the end of the run is about to come, and one commit for both is quicker than
+// two.
+func (s *Session) nextEvent(after wire.EventType) (wire.Event, bool) {
+	if after == wire.EventResult {
+		soon := time.NewTimer(endOfRun)
+		defer soon.Stop()
+		select {
+		case e, more := <-s.events:
+			return e, more
+		case <-soon.C:
+		}
+	}
+	select {
+	case e, more := <-s.events:
+		return e, more
+	default:
+		return wire.Event{}, false
 	}
 }
 

@@ -18,9 +18,10 @@ import (
 
 // Bounds of a session.
 const (
-	subQueue      = 256      // updates a subscriber may fall behind
-	maxBatch      = 256      // guest events made durable together
-	maxBatchBytes = 4 << 20  // likewise, text
+	subQueue      = 256     // updates a subscriber may fall behind
+	maxBatch      = 256     // guest events made durable together
+	maxBatchBytes = 4 << 20 // likewise, text
+	endOfRun      = 300 * time.Microsecond
 	maxUnacked    = 1000     // guest events without effect before the cursor moves
 	snapshotEvery = 400      // events
 	outputLimit   = 16 << 20 // bytes of stream text a run may leave in the log
