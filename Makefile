@@ -14,7 +14,7 @@ GUEST   = kernel/guestbin/dist/sandbook-guest-linux-$(GOARCH)
 SHIM    = backends/internal/shim/dist/sandbook-shim-linux-$(GOARCH)
 
 .PHONY: help setup setup-run setup-test run build guest assets server gen gen-diff fmt vet lint layers unit check test race \
-        conformance script ui fuzz cover vuln bench doctor clean
+        conformance ui fuzz cover vuln bench doctor clean
 
 help: ## print this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -75,9 +75,6 @@ race: ## fast tests with the race detector, shuffled
 
 conformance: guest ## what each backend does and holds on this host, as a table
 	@$(GO) test -count=1 -timeout 15m -run Conformance -v ./backends/...
-
-script: ## stories told to the real binary (UPDATE=1 rewrites the expected text)
-	@.ci/gotest -count=1 -timeout 10m -run TestScript ./cmd/web
 
 ui: build ## journeys in a real browser, with axe and screenshots
 	@.ci/ui
