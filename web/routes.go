@@ -81,3 +81,12 @@ func (s *Server) routes() []route {
 		{http.MethodDelete, "/api/v1/tokens/:token", admin, s.apiTokenRevoke},
 	}
 }
+
+// Routes lists the table as "METHOD path", for documentation.
+func Routes() []string {
+	var out []string
+	for _, r := range (&Server{}).routes() {
+		out = append(out, r.method+" "+r.path)
+	}
+	return out
+}

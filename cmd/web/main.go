@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"sandbook/kernel/notebook"
 )
 
 const usage = `Sandbook: a notebook in which code runs in sandboxes.
@@ -29,7 +31,11 @@ func main() {
 	err := command(ctx, stop, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
 	stop()
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "web:", err)
+		msg := err.Error()
+		if e, ok := errors.AsType[*notebook.Error](err); ok {
+			msg = e.Message
+		}
+		fmt.Fprintln(os.Stderr, "web:", msg)
 		os.Exit(1)
 	}
 }

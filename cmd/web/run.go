@@ -81,6 +81,10 @@ func newLogger(level string, w io.Writer) (*slog.Logger, error) {
 
 // wire opens everything in the order it is needed.
 func (s *server) wire(ctx context.Context) error {
+	limits, err := limitsOf(s.cfg)
+	if err != nil {
+		return err
+	}
 	data, err := filepath.Abs(s.cfg.Data)
 	if err != nil {
 		return err
@@ -97,10 +101,6 @@ func (s *server) wire(ctx context.Context) error {
 		return err
 	}
 	registry, err := newRegistry(s.cfg, data, install)
-	if err != nil {
-		return err
-	}
-	limits, err := limitsOf(s.cfg)
 	if err != nil {
 		return err
 	}
