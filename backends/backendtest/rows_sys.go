@@ -190,7 +190,7 @@ print("ok")
 		t.Errorf("python: %q", out)
 	}
 	for _, l := range [][]string{
-		{"/usr/bin/node", "-e", "const {Worker}=require('worker_threads');new Worker('postMessage(1)',{eval:true}).on?0:0;require('child_process').execSync('true');setTimeout(()=>{console.log('ok');process.exit(0)},50)"},
+		{"/usr/bin/node", "-e", "const {Worker}=require('worker_threads');new Worker(\"require('worker_threads').parentPort.postMessage(1)\",{eval:true}).on('message',()=>{require('child_process').execSync('true');console.log('ok');process.exit(0)})"},
 		{"/usr/bin/java", "-version"},
 		{"/usr/bin/R", "--slave", "-e", "cat('ok')"},
 		{"/bin/bash", "-c", "diff <(echo a) <(echo a) && echo ok"},
