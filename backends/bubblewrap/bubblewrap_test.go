@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -41,9 +42,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+var installs atomic.Int64
+
 func backend(t *testing.T, dir string) (*Backend, backends.Spec) {
 	t.Helper()
-	install := fmt.Sprintf("unit-%d", os.Getpid())
+	install := fmt.Sprintf("unit-%d-%d", os.Getpid(), installs.Add(1)) // one test must not reap another's
 	b, err := New(Options{RunDir: dir, Install: install})
 	if err != nil {
 		t.Fatal(err)
@@ -240,7 +243,10 @@ func TestShimKilled(t *testing.T) {
 	if err := waitFor(t.Context(), s.pidfd); err != nil {
 		t.Fatal(err)
 	}
-	later, _ := backend(t, run)
+	later, err := New(b.opts) // as the next server would
+	if err != nil {
+		t.Fatal(err)
+	}
 	if _, err := later.Attach(t.Context(), sp.ID); !errors.Is(err, backends.ErrGone) {
 		t.Errorf("attach: %v", err)
 	}
@@ -305,23 +311,12 @@ func TestStrayGroups(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = g.Remove() })
 	}
-	if err := b.Reap(t.Context(), b.opts.Install, append(live(h), "kept")); err != nil {
+	if err := b.Reap(t.Context(), b.opts.Install, []backends.ID{"kept"}); err != nil {
 		t.Fatal(err)
 	}
 	if mine.Exists() || !kept.Exists() || !foreign.Exists() {
 		t.Errorf("mine %v, kept %v, foreign %v", mine.Exists(), kept.Exists(), foreign.Exists())
 	}
-}
-
-// live lists the groups that other tests of this process use meanwhile.
-func live(h host) []backends.ID {
-	var out []backends.ID
-	for _, name := range h.cgroup.Stray() {
-		if name != "stray" {
-			out = append(out, backends.ID(name))
-		}
-	}
-	return out
 }
 
 // TestSwapCounts: M03 as far as a host without swap can show it.
@@ -351,7 +346,10 @@ func TestHostUsers(t *testing.T) {
 	}
 	run := t.TempDir()
 	b, sp := backend(t, run)
-	later, _ := backend(t, run)
+	later, err := New(b.opts) // as the next server would
+	if err != nil {
+		t.Fatal(err)
+	}
 	seen := map[uint32]bool{}
 	for i, by := range []*Backend{b, b, later} {
 		sp.ID = backends.ID(fmt.Sprintf("users-%d", i))
@@ -421,11 +419,7 @@ func TestHalfMade(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(alien, 0o700), os.WriteFile(filepath.Join(alien, job.LabelsFile), text, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	h, err := b.setup()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Reap(t.Context(), sp.Labels.Install, live(h)); err != nil {
+	if err := b.Reap(t.Context(), sp.Labels.Install, nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(half); err == nil {
