@@ -31,6 +31,9 @@ type Options struct {
 	Spool int64
 	// Grace is the time between two stages of an interrupt. 0: 2 s.
 	Grace time.Duration
+	// Processes bounds what kernels and commands may start, threads included,
+	// so that the guest keeps room for its own. 0: not bounded here.
+	Processes uint64
 	// Posture is what the self-check found; it is passed on as it stands.
 	Posture []wire.Check
 }
@@ -76,7 +79,7 @@ func Run(opts Options) (int, error) {
 		return 1, err
 	}
 	g := &guest{
-		opts: opts, spool: newSpool(opts.Spool), procs: newProcs(), ws: ws,
+		opts: opts, spool: newSpool(opts.Spool), procs: newProcs(opts.Processes), ws: ws,
 		seen: map[string]struct{}{}, quiet: time.Now(), exit: make(chan int, 1),
 	}
 	go g.accept()

@@ -40,6 +40,7 @@ func parse(args []string) (Options, error) {
 	fs.DurationVar(&opts.Orphan, "orphan", 10*time.Minute, "end when no host was connected for so long")
 	fs.Int64Var(&opts.Spool, "spool", 64<<20, "bytes of events kept for the host")
 	fs.DurationVar(&opts.Grace, "grace", 2*time.Second, "time between two stages of an interrupt")
+	fs.Uint64Var(&opts.Processes, "processes", 0, "processes and threads that kernels and commands may start")
 	if err := fs.Parse(args); err != nil {
 		return opts, err
 	}

@@ -19,6 +19,7 @@ type procs struct {
 	mu      sync.Mutex
 	waiters map[int]chan exit
 	groups  map[int]struct{} // leaders of commands, not of a kernel
+	limit   uint64           // processes a kernel or command may make the user have; 0: not bounded here
 }
 
 // exit is how a process ended.
@@ -27,8 +28,8 @@ type exit struct {
 	usage  syscall.Rusage
 }
 
-func newProcs() *procs {
-	p := &procs{waiters: map[int]chan exit{}, groups: map[int]struct{}{}}
+func newProcs(limit uint64) *procs {
+	p := &procs{limit: limit, waiters: map[int]chan exit{}, groups: map[int]struct{}{}}
 	child := make(chan os.Signal, 1)
 	signal.Notify(child, syscall.SIGCHLD)
 	// The loop ends with the program: a first process always reaps.
@@ -75,6 +76,9 @@ func (p *procs) start(argv []string, attr *syscall.ProcAttr, command bool) (int,
 		return 0, nil, err
 	}
 	p.waiters[pid] = ch
+	if p.limit > 0 {
+		limitProcesses(pid, p.limit)
+	}
 	if command {
 		p.groups[pid] = struct{}{}
 	}
@@ -236,4 +240,14 @@ func peakMemory(pid int) int64 {
 		}
 	}
 	return 0
+}
+
+// limitProcesses keeps a process and its children from taking every process
+// there may be in the sandbox: the guest, which is of the same user, needs some
+// itself, or it would end with the first thread it cannot make. The control
+// group is the limit that counts; this one only leaves room below it.
+func limitProcesses(pid int, n uint64) {
+	const rlimitNproc = 6
+	limit := [2]uint64{n, n}
+	_, _, _ = syscall.RawSyscall6(syscall.SYS_PRLIMIT64, uintptr(pid), rlimitNproc, uintptr(unsafe.Pointer(&limit)), 0, 0, 0) //nolint:gosec // the kernel only reads it
 }
