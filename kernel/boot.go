@@ -315,6 +315,10 @@ func (s *Session) attach(ctx context.Context, name string, id backends.ID, since
 	if err != nil {
 		return nil, nil, wire.Welcome{}, err
 	}
+	// The greeting acknowledges what we have.
+	if err := s.m.log.Sync(ctx); err != nil {
+		return sb, nil, wire.Welcome{}, err
+	}
 	g, w, err := greet(ctx, sb.Conn(), since)
 	return sb, g, w, err
 }

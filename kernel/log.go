@@ -15,6 +15,9 @@ type Log interface {
 	// second owner has written).
 	Append(ctx context.Context, id notebook.ID, b notebook.Batch) error
 
+	// Sync returns when every relaxed batch appended before is on the disk, too.
+	Sync(ctx context.Context) error
+
 	// Load returns the newest snapshot, if any, the events after it in order,
 	// and the guest cursor. A notebook that does not exist is NotFound.
 	Load(ctx context.Context, id notebook.ID) (notebook.Loaded, error)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -92,17 +93,53 @@ func (s *Session) take(e wire.Event) {
 	// What caused no event is not acknowledged by itself, so that the guest
 	// never forgets more than the cursor says.
 	if len(evs) > 0 || last-s.cursor.Seq > maxUnacked {
-		if err := s.commit(evs, notebook.Batch{Cursor: &notebook.Cursor{Boot: boot, Seq: last}}); err != nil {
+		if err := s.commit(evs, notebook.Batch{Cursor: &notebook.Cursor{Boot: boot, Seq: last}, Relaxed: relaxed(evs)}); err != nil {
 			s.retry(g, err)
 			return
 		}
-		g.ack(last)
+		s.ackSoon()
 		s.lost = 0
 	}
 	s.react(nil, evs)
 	if failure != nil {
 		s.retry(g, failure)
 	}
+}
+
+// relaxed reports whether events may be sent on before the disk has them: all
+// but the sending of a run, which must not be forgotten once the kernel has it.
+func relaxed(evs []notebook.Event) bool {
+	return !slices.ContainsFunc(evs, func(e notebook.Event) bool {
+		_, sent := e.Body.(notebook.RunSent)
+		return sent
+	})
+}
+
+// ackSoon acknowledges what was taken from the guest, a little later and once
+// it is on the disk: until then the guest keeps it, and a loss of power on this
+// machine loses nothing of a sandbox on another.
+func (s *Session) ackSoon() {
+	if s.acking {
+		return
+	}
+	s.acking = true
+	s.m.after(s, ackAfter, func() {
+		g, upTo := s.guest, s.cursor.Seq
+		s.m.wg.Go(func() {
+			err := s.m.log.Sync(s.ctx)
+			s.post(func() {
+				s.acking = false
+				if err != nil {
+					s.m.logger.LogAttrs(s.ctx, slog.LevelError, "put the log on the disk", slog.String("notebook", string(s.id)), slog.Any("error", err))
+				} else if s.guest == g && g != nil {
+					g.ack(upTo)
+				}
+				if s.guest != nil && (err != nil || s.cursor.Seq != upTo) {
+					s.ackSoon()
+				}
+			})
+		})
+	})
 }
 
 // nextEvent is the guest's next event if there is one already. After a result

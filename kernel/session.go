@@ -22,10 +22,11 @@ const (
 	maxBatch      = 256     // guest events made durable together
 	maxBatchBytes = 4 << 20 // likewise, text
 	endOfRun      = 300 * time.Microsecond
-	maxUnacked    = 1000     // guest events without effect before the cursor moves
-	snapshotEvery = 400      // events
-	outputLimit   = 16 << 20 // bytes of stream text a run may leave in the log
-	maxRunBytes   = 32 << 20 // of displays and updates of one run in the log
+	ackAfter      = 20 * time.Millisecond // from the first event taken to its acknowledgement
+	maxUnacked    = 1000                  // guest events without effect before the cursor moves
+	snapshotEvery = 400                   // events
+	outputLimit   = 16 << 20              // bytes of stream text a run may leave in the log
+	maxRunBytes   = 32 << 20              // of displays and updates of one run in the log
 	usageEvery    = 2 * time.Second
 	maxLost       = 8   // connections lost in a row before a sandbox is given up
 	maxKey        = 128 // bytes of an idempotency key
@@ -63,6 +64,7 @@ type Session struct {
 	lost       int   // connections lost since the guest last got something done
 	runBytes   int64 // what the live run has added to the log in displays
 	runDropped int
+	acking     bool // an acknowledgement is on its way
 	oomSeen    int64
 	oomAt      time.Time
 	oomWords   string

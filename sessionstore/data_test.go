@@ -638,3 +638,40 @@ func TestUnusableSnapshotIsIgnored(t *testing.T) {
 		})
 	}
 }
+
+// What may reach the disk later is there after Sync, after the next batch that
+// may not, and after the end of a store that was closed.
+func TestRelaxedBatches(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	s := open(t, Options{Dir: dir})
+	create(t, s, "n1")
+	behind := func() int64 { return s.w.commits.Load() - s.w.synced.Load() }
+	add := func(seq int64, relaxed bool) {
+		appendTo(t, s, "n1", notebook.Batch{Events: evs(seq, notebook.Renamed{Title: "x"}), Relaxed: relaxed})
+	}
+	if behind() != 0 {
+		t.Fatalf("%d commits are not on the disk after an ordinary batch", behind())
+	}
+	add(2, true)
+	add(3, true)
+	if behind() == 0 {
+		t.Fatal("a relaxed batch waited for the disk")
+	}
+	if err := s.Sync(t.Context()); err != nil || behind() != 0 {
+		t.Fatalf("%d commits are not on the disk after Sync, %v", behind(), err)
+	}
+	add(4, true)
+	add(5, false)
+	if behind() != 0 {
+		t.Fatalf("%d commits are not on the disk after an ordinary batch", behind())
+	}
+	add(6, true)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := open(t, Options{Dir: dir}).Events(t.Context(), "n1", 0, 100)
+	if err != nil || len(got) != 6 {
+		t.Fatalf("%d events, %v", len(got), err)
+	}
+}

@@ -60,7 +60,7 @@ func (s *Store) Append(ctx context.Context, id notebook.ID, b notebook.Batch) er
 			d = &p
 		}
 	}
-	err = s.tx(ctx, func(ctx context.Context, q *db.Queries) error {
+	err = s.w.do(ctx, &job{relaxed: b.Relaxed, done: make(chan struct{}), fn: func(ctx context.Context, q *db.Queries) error {
 		for _, step := range steps {
 			if err := step(ctx, q); err != nil {
 				return err
@@ -70,12 +70,16 @@ func (s *Store) Append(ctx context.Context, id notebook.ID, b notebook.Batch) er
 			return q.Describe(ctx, *d)
 		}
 		return nil
-	})
+	}})
 	if err == nil && d != nil {
 		s.summaries.put(*d)
 	}
 	return err
 }
+
+// Sync returns when every relaxed batch appended before is on the disk, see
+// kernel.Log.
+func (s *Store) Sync(context.Context) error { return s.w.sync() }
 
 // plan checks a batch and encodes it.
 func (s *Store) plan(id notebook.ID, b notebook.Batch) ([]step, error) {

@@ -263,7 +263,7 @@ func dsn(path string, pragmas ...string) string {
 
 func openWriter(ctx context.Context, path string) (*sql.DB, *sql.Conn, error) {
 	pool, err := sql.Open("sqlite", dsn(path,
-		"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)", "cell_size_check(1)",
+		"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(NORMAL)", "foreign_keys(1)", "cell_size_check(1)",
 		"wal_autocheckpoint("+strconv.Itoa(walPages)+")", "journal_size_limit("+strconv.Itoa(walLimit)+")"))
 	if err != nil {
 		return nil, nil, fmt.Errorf("open database: %w", err)
@@ -278,7 +278,7 @@ func openWriter(ctx context.Context, path string) (*sql.DB, *sql.Conn, error) {
 
 func openReaders(path string, n int) (*sql.DB, error) {
 	pool, err := sql.Open("sqlite", strings.Replace(dsn(path,
-		"busy_timeout(5000)", "synchronous(FULL)", "foreign_keys(1)", "cell_size_check(1)", "query_only(1)"), "_txlock=immediate", "_txlock=deferred", 1))
+		"busy_timeout(5000)", "synchronous(NORMAL)", "foreign_keys(1)", "cell_size_check(1)", "query_only(1)"), "_txlock=immediate", "_txlock=deferred", 1))
 	if err != nil {
 		return nil, fmt.Errorf("open database for reading: %w", err)
 	}
@@ -303,7 +303,7 @@ func (s *Store) check(ctx context.Context, path string) error {
 	if versionLess(version, minSQLite) {
 		return fmt.Errorf("sqlite is %s, must be at least %s", version, minSQLite)
 	}
-	if mode != "wal" || sync != 2 || keys != 1 || busy != 5000 {
+	if mode != "wal" || sync != 1 || keys != 1 || busy != 5000 {
 		return fmt.Errorf("sqlite settings did not take: journal_mode %s, synchronous %d, foreign_keys %d, busy_timeout %d", mode, sync, keys, busy)
 	}
 	if fi, err := os.Stat(path); err == nil && fi.Size() <= checkAtOnce {

@@ -103,7 +103,7 @@ func TestEveryConnectionIsSetUp(t *testing.T) {
 		}
 		defer c.Close()
 		for pragma, want := range map[string]string{
-			"journal_mode": "wal", "synchronous": "2", "foreign_keys": "1", "busy_timeout": "5000", "query_only": "1",
+			"journal_mode": "wal", "synchronous": "1", "foreign_keys": "1", "busy_timeout": "5000", "query_only": "1",
 		} {
 			var got string
 			if err := c.QueryRowContext(t.Context(), "PRAGMA "+pragma).Scan(&got); err != nil || got != want {

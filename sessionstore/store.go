@@ -164,6 +164,9 @@ func (s *Store) open(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("take over: %w", mapped(err))
 	}
+	if err := s.w.openLog(path); err != nil {
+		return err
+	}
 	if err := s.openReaders(ctx, path, o.Readers); err != nil {
 		return err
 	}
@@ -204,6 +207,9 @@ func (s *Store) release() error {
 			errs = append(errs, s.w.q.Close())
 		}
 		errs = append(errs, s.w.conn.Close(), s.w.pool.Close())
+		if s.w.wal != nil {
+			errs = append(errs, s.w.wal.Close())
+		}
 	}
 	if s.lock != nil {
 		errs = append(errs, s.lock.Close())

@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync/atomic"
+
+	"golang.org/x/sys/unix"
 
 	"sandbook/kernel/notebook"
 	"sandbook/sessionstore/internal/db"
@@ -18,11 +21,12 @@ const maxGroup = 256
 // job is one write that waits for the writer. Its function may be called more
 // than once, each time in a new transaction, so it must only touch q.
 type job struct {
-	fn    func(ctx context.Context, q *db.Queries) error
-	fold  bool         // not a write: fold in the write-ahead log
-	state atomic.Int32 // waiting, taken or dropped
-	err   error        // valid once done is closed
-	done  chan struct{}
+	fn      func(ctx context.Context, q *db.Queries) error
+	relaxed bool         // may reach the disk later
+	fold    bool         // not a write: fold in the write-ahead log
+	state   atomic.Int32 // waiting, taken or dropped
+	err     error        // valid once done is closed
+	done    chan struct{}
 }
 
 const (
@@ -46,6 +50,9 @@ type writer struct {
 	full    atomic.Bool // the last commit found the disk full
 	fenced  atomic.Bool
 	commits atomic.Int64
+
+	wal    *os.File     // the write-ahead log, to be synced
+	synced atomic.Int64 // so many of them are on the disk
 }
 
 // tx runs fn in a transaction and returns when it is durable. If ctx ends
@@ -185,6 +192,10 @@ func (w *writer) once(group []*job) error {
 	if w.fenced.Load() {
 		return notebook.Errorf(notebook.Unavailable, msgFenced)
 	}
+	lax := true
+	for _, j := range group {
+		lax = lax && j.relaxed
+	}
 	if _, err := w.conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
@@ -192,6 +203,9 @@ func (w *writer) once(group []*job) error {
 	if err == nil {
 		if _, err = w.conn.ExecContext(ctx, "COMMIT"); err == nil {
 			w.commits.Add(1)
+			if !lax {
+				return w.sync()
+			}
 			return nil
 		}
 		err = fmt.Errorf("commit: %w", err)
@@ -219,4 +233,37 @@ func (w *writer) all(ctx context.Context, group []*job) error {
 		}
 	}
 	return nil
+}
+
+// sync returns when every commit before is on the disk. SQLite leaves that to us
+// (synchronous=NORMAL): its log is never torn either way, the end of the server
+// loses nothing, and most of what a kernel prints need not wait for the disk.
+func (w *writer) sync() error {
+	want := w.commits.Load()
+	for w.synced.Load() < want {
+		n := w.commits.Load()
+		err := unix.Fdatasync(int(w.wal.Fd())) //nolint:gosec // a descriptor
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("sync: %w", err)
+		}
+		for old := w.synced.Load(); old < n && !w.synced.CompareAndSwap(old, n); old = w.synced.Load() {
+		}
+	}
+	return nil
+}
+
+// openLog opens the write-ahead log for sync. The file stays the same as long
+// as the connection does. SQLite's locks are on other files, so that closing
+// this one gives none of them up.
+func (w *writer) openLog(path string) error {
+	f, err := os.Open(path + "-wal")
+	if err != nil {
+		return fmt.Errorf("open write-ahead log: %w", err)
+	}
+	w.wal = f
+	w.commits.Add(1) // what opening wrote
+	return w.sync()
 }

@@ -18,6 +18,7 @@ const (
 	batch       = 1 << 20 // bytes of events written at once
 	maxStreams  = 64
 	maxWorkers  = 32 // file requests and commands at one time
+	keptFor     = 20 * time.Millisecond
 )
 
 // conn is one connection of a host. Its reader dispatches, its writer is the
@@ -34,6 +35,7 @@ type conn struct {
 
 	mu      sync.Mutex
 	streams map[uint32]*stream
+	kept    []byte // replies that go with the next write
 }
 
 // serve speaks with one host until the connection ends.
@@ -90,7 +92,7 @@ func (c *conn) close() {
 func (c *conn) write(seq uint64) {
 	var buf []byte
 	for {
-		buf = buf[:0]
+		buf = c.takeKept(buf[:0])
 	queued:
 		for len(buf) < batch {
 			select {
@@ -126,6 +128,14 @@ func (c *conn) write(seq uint64) {
 			return
 		}
 	}
+}
+
+func (c *conn) takeKept(buf []byte) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	buf = append(buf, c.kept...)
+	c.kept = c.kept[:0]
+	return buf
 }
 
 // send queues a frame; it waits while the host is slow.
@@ -237,6 +247,10 @@ func (c *conn) kernelRequest(req wire.Request) {
 		switch req.Op {
 		case wire.OpRun:
 			code, sentence := g.startRun(k, *req.Run)
+			if code == "" {
+				c.keep(wire.Reply{ID: req.ID})
+				return
+			}
 			c.later(wire.Reply{ID: req.ID, Code: code, Error: sentence})
 		case wire.OpInterrupt:
 			k.interrupt(req.RunID)
@@ -264,6 +278,25 @@ func (c *conn) later(r wire.Reply) {
 		return
 	}
 	c.post(b)
+}
+
+// keep holds a reply that nobody waits for, so that it goes with what is written
+// next, or by itself a little later.
+func (c *conn) keep(r wire.Reply) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.kept) == 0 {
+		time.AfterFunc(keptFor, c.nudge)
+	}
+	c.kept, _ = wire.AppendJSON(c.kept, wire.KindReply, 0, r) // an id and no more always fits
+}
+
+// nudge makes the writer look for something to write.
+func (c *conn) nudge() {
+	select {
+	case c.more <- struct{}{}:
+	default:
+	}
 }
 
 // post queues a frame without waiting: the reader and the kernel's loop must

@@ -31,6 +31,7 @@ type driver struct {
 
 	mu    sync.Mutex
 	queue []downMessage
+	busy  bool // write is sending one
 	ready *sync.Cond
 	done  bool
 }
@@ -188,7 +189,7 @@ func growPipe(fd int) {
 	_, _, _ = syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), setPipeSize, 256<<10)
 }
 
-// request queues a message for the driver. It never blocks: user code may keep
+// request sends a message to the driver, or queues it. It never blocks: user code may keep
 // the driver from reading for as long as it likes.
 func (d *driver) request(v any, fds ...int) {
 	data, err := json.Marshal(v)
@@ -202,7 +203,19 @@ func (d *driver) request(v any, fds ...int) {
 		closeAll(fds)
 		return
 	}
-	d.queue = append(d.queue, downMessage{data: data, fds: fds})
+	m := downMessage{data: data, fds: fds}
+	if len(d.queue) == 0 && !d.busy {
+		// The driver waits for us as a rule, and there is room.
+		n, err := sendSome(d.requests, m.data, m.fds, syscall.MSG_DONTWAIT)
+		if n > 0 {
+			closeAll(m.fds)
+			m.data, m.fds = m.data[n:], nil
+		}
+		if err == nil && len(m.data) == 0 {
+			return
+		}
+	}
+	d.queue = append(d.queue, m)
 	d.ready.Signal()
 }
 
@@ -223,14 +236,14 @@ func (d *driver) write() {
 		}
 		m := d.queue[0]
 		d.queue = d.queue[1:]
+		d.busy = true
 		d.mu.Unlock()
 		err := sendAll(d.requests, m.data, m.fds)
 		closeAll(m.fds)
-		if err != nil {
-			d.mu.Lock()
-			d.done = true
-			d.mu.Unlock()
-		}
+		d.mu.Lock()
+		d.busy = false
+		d.done = d.done || err != nil
+		d.mu.Unlock()
 	}
 }
 
@@ -249,22 +262,28 @@ func (d *driver) close() {
 }
 
 func sendAll(fd int, data []byte, fds []int) error {
+	for len(data) > 0 {
+		n, err := sendSome(fd, data, fds, 0)
+		if err != nil {
+			return err
+		}
+		fds = nil
+		data = data[n:]
+	}
+	return nil
+}
+
+func sendSome(fd int, data []byte, fds []int, flags int) (int, error) {
 	var rights []byte
 	if len(fds) > 0 {
 		rights = syscall.UnixRights(fds...)
 	}
-	for len(data) > 0 {
-		n, err := syscall.SendmsgN(fd, data, rights, nil, syscall.MSG_NOSIGNAL)
-		if errors.Is(err, syscall.EINTR) {
-			continue
+	for {
+		n, err := syscall.SendmsgN(fd, data, rights, nil, flags|syscall.MSG_NOSIGNAL)
+		if !errors.Is(err, syscall.EINTR) {
+			return n, err
 		}
-		if err != nil {
-			return err
-		}
-		rights = nil
-		data = data[n:]
 	}
-	return nil
 }
 
 func closeAll(fds []int) {

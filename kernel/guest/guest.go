@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -168,12 +169,7 @@ func (g *guest) listen(c *conn) {
 	if g.conn != c {
 		return
 	}
-	g.spool.listen(func() {
-		select {
-		case c.more <- struct{}{}:
-		default:
-		}
-	})
+	g.spool.listen(c.nudge)
 }
 
 // welcome describes the guest to a host that has everything up to since.
@@ -235,7 +231,12 @@ func (g *guest) startKernel(gen int, spec wire.StartKernel) (wire.ErrorCode, str
 			g.kernel = nil
 		}
 	}
-	k.after = func(run string) { go g.reportFiles(gen, run) }
+	k.after = func(run string) {
+		go func() {
+			runtime.Gosched() // the end of the run goes out first
+			g.reportFiles(gen, run)
+		}()
+	}
 	g.mu.Lock()
 	g.kernel, g.lastGen = k, gen
 	g.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
 	"unsafe"
@@ -16,6 +17,7 @@ import (
 // Main is the guest program: it reads the arguments, looks at the walls, and
 // serves until it is told to end. It returns the exit code.
 func Main(args []string) int {
+	runtime.GOMAXPROCS(1)
 	// Nothing but the host ends the guest. As the first process it would be
 	// spared most signals; elsewhere user code could send them.
 	signal.Notify(make(chan os.Signal, 1))

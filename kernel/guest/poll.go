@@ -1,16 +1,25 @@
 package guest
 
 import (
-	"encoding/binary"
 	"errors"
+	"fmt"
+	"os"
+	"sync"
 	"syscall"
 	"time"
 )
 
 // poller waits for descriptors and for wake. Only wake may be called by
-// another goroutine than the one that waits.
+// another goroutine than the one that waits. It is an epoll descriptor of its
+// own that the runtime waits for: a goroutine that waits so costs no thread,
+// and its wakening no change of thread.
 type poller struct {
-	ep, event int
+	file *os.File
+	conn syscall.RawConn
+	ep   int
+
+	mu    sync.Mutex
+	woken bool
 }
 
 func newPoller() (*poller, error) {
@@ -18,16 +27,18 @@ func newPoller() (*poller, error) {
 	if err != nil {
 		return nil, err
 	}
-	const nonblockCloexec = syscall.O_NONBLOCK | syscall.O_CLOEXEC
-	ev, _, e := syscall.Syscall(syscall.SYS_EVENTFD2, 0, nonblockCloexec, 0)
-	if e != 0 {
+	if err := syscall.SetNonblock(ep, true); err != nil { // else the runtime does not wait for it
 		_ = syscall.Close(ep)
-		return nil, e
-	}
-	p := &poller{ep: ep, event: int(ev)}
-	if err := p.add(p.event); err != nil {
-		p.close()
 		return nil, err
+	}
+	p := &poller{ep: ep, file: os.NewFile(uintptr(ep), "epoll")}
+	p.conn, err = p.file.SyscallConn()
+	if err == nil {
+		err = p.file.SetReadDeadline(time.Time{})
+	}
+	if err != nil {
+		p.close()
+		return nil, fmt.Errorf("wait by the runtime: %w", err)
 	}
 	return p, nil
 }
@@ -44,38 +55,51 @@ func (p *poller) remove(fd int) {
 // wait returns the descriptors that can be read, at the latest at the given
 // time; the zero time is never.
 func (p *poller) wait(until time.Time, fds []int) []int {
-	ms := -1
-	if !until.IsZero() {
-		d := time.Until(until)
-		ms = int(max(0, (d+time.Millisecond-1)/time.Millisecond))
+	p.mu.Lock()
+	if p.woken {
+		until = time.Now()
+		p.woken = false
 	}
+	_ = p.file.SetReadDeadline(until)
+	p.mu.Unlock()
 	var events [64]syscall.EpollEvent
-	n, err := syscall.EpollWait(p.ep, events[:], ms)
-	if err != nil {
-		return fds[:0]
+	n := 0
+	err := p.conn.Read(func(uintptr) bool {
+		n = p.look(events[:])
+		return n > 0
+	})
+	if err != nil { // woken, or the time has come
+		n = p.look(events[:])
 	}
 	fds = fds[:0]
 	for _, e := range events[:n] {
-		if int(e.Fd) == p.event {
-			var b [8]byte
-			_, _ = syscall.Read(p.event, b[:])
-			continue
-		}
 		fds = append(fds, int(e.Fd))
 	}
 	return fds
 }
 
-func (p *poller) wake() {
-	var b [8]byte
-	binary.NativeEndian.PutUint64(b[:], 1)
-	_, _ = syscall.Write(p.event, b[:])
+// look asks what can be read now.
+func (p *poller) look(events []syscall.EpollEvent) int {
+	for {
+		n, err := syscall.EpollWait(p.ep, events, 0)
+		if !errors.Is(err, syscall.EINTR) {
+			return max(0, n)
+		}
+	}
 }
 
-func (p *poller) close() {
-	_ = syscall.Close(p.event)
-	_ = syscall.Close(p.ep)
+// wake makes the wait in progress, or the next one, return.
+func (p *poller) wake() {
+	p.mu.Lock()
+	p.woken = true
+	_ = p.file.SetReadDeadline(past)
+	p.mu.Unlock()
 }
+
+// past is a deadline that is over.
+var past = time.Unix(1, 0)
+
+func (p *poller) close() { _ = p.file.Close() }
 
 // read reads what is there. It returns 0, nil when there is nothing now, and
 // ended when nothing will come any more.
@@ -100,10 +124,11 @@ func pipe() (r, w int, err error) {
 	if err := syscall.Pipe2(p[:], syscall.O_CLOEXEC); err != nil {
 		return 0, 0, err
 	}
-	if err := syscall.SetNonblock(p[0], true); err != nil {
+	// A new pipe has no other flags that this could clear.
+	if _, _, e := syscall.Syscall(syscall.SYS_FCNTL, uintptr(p[0]), syscall.F_SETFL, syscall.O_NONBLOCK); e != 0 {
 		_ = syscall.Close(p[0])
 		_ = syscall.Close(p[1])
-		return 0, 0, err
+		return 0, 0, e
 	}
 	return p[0], p[1], nil
 }

@@ -466,7 +466,13 @@ def func(a, b=1):
 			Matches     []string `json:"matches"`
 			CursorStart int      `json:"cursor_start"`
 		}
-		decodeResult(t, h.must(wire.Request{Op: wire.OpComplete, Code: "é = 1\nalpha", Pos: 11}), &comp)
+		// The first completion imports a lot, and a machine under load may not
+		// be done with it within the time a question has.
+		complete := wire.Request{Op: wire.OpComplete, Code: "é = 1\nalpha", Pos: 11}
+		for tries := 0; h.call(complete).Error != "" && tries < 5; tries++ {
+			t.Log("asked again for a completion")
+		}
+		decodeResult(t, h.must(complete), &comp)
 		if len(comp.Matches) != 1 || comp.Matches[0] != "alphabet" || comp.CursorStart != 6 {
 			t.Errorf("complete %+v", comp)
 		}

@@ -63,7 +63,7 @@ func (k *kernel) begin() {
 	}
 	// Without pipes the run still goes; what its processes print is then
 	// attributed to the run before.
-	k.emit(wire.Event{Type: wire.EventRunStart, Run: r.ID})
+	k.spool.keep(wire.Event{Type: wire.EventRunStart, Run: r.ID, Gen: k.gen, At: now.UnixMilli()})
 	k.d.request(runRequest{
 		Type: "run", Number: r.number, Code: r.Code, Name: r.Name,
 		Count: r.Count, Silent: r.Silent, NoStdin: r.NoStdin, At: time.Now().UnixNano(),
@@ -94,11 +94,6 @@ func (k *kernel) forget() {
 func (k *kernel) endRun(m driverMessage, now time.Time) {
 	r := k.run
 	o := k.runs[r.number]
-	for _, p := range k.pipes {
-		if p.number == r.number {
-			k.drain(p, now)
-		}
-	}
 	o.finish(now)
 	end := wire.RunEnd{
 		Status: wire.RunOK, EName: cutText(m.EName, 1000), EValue: cutText(m.EValue, 64<<10),

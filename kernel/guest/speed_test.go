@@ -38,9 +38,6 @@ func TestLatency(t *testing.T) {
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] })
 	t.Logf("1+1 from request to run_end: p50 %s p99 %s", all[150], all[297])
-	if all[150] > 50*time.Millisecond {
-		t.Errorf("p50 is %s", all[150])
-	}
 }
 
 func TestColdStart(t *testing.T) {

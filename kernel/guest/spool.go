@@ -33,7 +33,19 @@ func newSpool(maxBytes int64) *spool { return &spool{max: maxBytes} }
 
 // add numbers the event and keeps it.
 func (s *spool) add(e wire.Event) {
+	s.keep(e)
 	s.mu.Lock()
+	notify := s.notify
+	s.mu.Unlock()
+	if notify != nil {
+		notify()
+	}
+}
+
+// keep is add for an event that nobody waits for: it goes with the next one.
+func (s *spool) keep(e wire.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.last++
 	e.Seq = s.last
 	p, err := wire.AppendEvent(nil, e)
@@ -44,11 +56,6 @@ func (s *spool) add(e wire.Event) {
 	}
 	s.entries = append(s.entries, entry{seq: e.Seq, payload: p})
 	s.size += int64(len(p)) + overhead
-	notify := s.notify
-	s.mu.Unlock()
-	if notify != nil {
-		notify()
-	}
 }
 
 // full reports whether output should wait.

@@ -6,6 +6,11 @@ type Batch struct {
 	Cursor  *Cursor  // how far the guest's events have been taken; nil: unchanged
 	Receipt *Receipt // idempotency record of the op that caused the events, if it had a key
 	State   *State   // after the events; the store keeps title, times and status of it for the list
+
+	// Relaxed says that the batch is safe from the end of the server as soon as
+	// it is appended, but may reach the disk only with a later batch or Sync.
+	// It is for what the guest sends again as long as it is not acknowledged.
+	Relaxed bool
 }
 
 // Cursor says how far the events of a sandbox have been made durable.

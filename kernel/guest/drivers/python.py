@@ -70,6 +70,7 @@ class State:
 
 ST = State()
 waiting = _deque()     # text not sent yet: (kind, run, bytes)
+held = _deque()        # at most one message that goes out with the next
 flush_lock = _thread.allocate_lock()
 wake_lock = _thread.allocate_lock()
 wake_lock.acquire()
@@ -148,10 +149,29 @@ def flusher():
             flush()
 
 
+def unhold(data):
+    """What is held, and data after it, to be written at once. A write to a pipe
+    is whole only up to its atomic size, so what does not fit goes before."""
+    while held:
+        try:
+            first = held.popleft()
+        except IndexError:  # another thread was quicker
+            break
+        if len(first) + len(data) <= 4096:
+            data = first + data
+        else:
+            _write(UP, first)
+    return data
+
+
 def put(kind, run, data):
     """Write text as records."""
     n = len(data)
     try:
+        if held:
+            first = unhold(b'')
+            if first:
+                _write(UP, first)
         if n <= CHUNK:
             _write(UP, _pack(kind, 0, n, run, 0) + data)
             return
@@ -169,8 +189,9 @@ def gone():
         _exit(70)
 
 
-def send(message, run=None):
-    """Send a message: a JSON object in one or more records."""
+def send(message, run=None, hold=False):
+    """Send a message: a JSON object in one or more records. One to hold goes
+    out with the next, which is about to come."""
     if _getpid() != ST.pid:
         return  # a forked child has output, but no say
     data = encode(message)
@@ -182,8 +203,18 @@ def send(message, run=None):
     n = len(data)
     try:
         if n <= CHUNK:
-            _write(UP, _pack(MESSAGE, 0, n, run, mid) + data)
+            data = _pack(MESSAGE, 0, n, run, mid) + data
+            if hold and n <= CHUNK // 2:
+                held.append(data)
+                return
+            if held:
+                data = unhold(data)
+            _write(UP, data)
             return
+        if held:
+            first = unhold(b'')
+            if first:
+                _write(UP, first)
         view = memoryview(data)
         for i in range(0, n, CHUNK):
             part = view[i:i + CHUNK]
@@ -683,7 +714,7 @@ def displayhook(value):
         return
     got = bundle(value)
     if got is not None and got[0]:
-        send({'t': 'result', 'content': {'execution_count': n, 'data': got[0], 'metadata': got[1]}})
+        send({'t': 'result', 'content': {'execution_count': n, 'data': got[0], 'metadata': got[1]}}, hold=True)
 
 
 remembered = [None]
@@ -938,6 +969,7 @@ def in_child():
     """A forked child: its text goes out directly."""
     ST.direct = True
     waiting.clear()
+    held.clear()
 
 
 def repair():
