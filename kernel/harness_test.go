@@ -340,6 +340,7 @@ func (b *box) ack(seq uint64) {
 	for len(b.spool) > 0 && b.spool[0].Seq <= seq {
 		b.spool = b.spool[1:]
 	}
+	b.changed.Broadcast()
 	b.mu.Unlock()
 }
 
@@ -564,6 +565,16 @@ func (b *box) run(gen int, r wire.Run) {
 			b.files[arg] = "content of " + arg
 			b.mu.Unlock()
 			files.Changed = append(files.Changed, wire.FileInfo{Path: arg, Kind: "file", Size: int64(len("content of " + arg)), Mode: 0o644})
+		case "comms": // so many MiB that say nothing, of which a guest keeps some
+			n, _ := strconv.Atoi(arg)
+			for range n {
+				b.mu.Lock()
+				for len(b.spool) > 16 && !b.dead() {
+					b.changed.Wait()
+				}
+				b.mu.Unlock()
+				b.emit(wire.Event{Type: wire.EventComm, Gen: gen, Run: r.ID, Content: content(strings.Repeat("x", 1<<20))})
+			}
 		case "die":
 			b.emit(wire.Event{Type: wire.EventDied, Gen: gen, Content: content(wire.Died{Signal: 11})})
 			return

@@ -298,3 +298,18 @@ func TestLostAgainAndAgain(t *testing.T) {
 		t.Fatalf("run: %s %q", r.Status, r.Reason)
 	}
 }
+
+// A guest keeps events until they are acknowledged, and stops when it has too
+// many: those that change nothing must be acknowledged, too.
+func TestEventsWithoutEffectAreAcknowledged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.session("comms 100\nprint done")
+	run := w.start(s, 0)
+	if r := w.ended(s, run); r.Status != notebook.OK {
+		t.Fatalf("status %s %s", r.Status, r.Reason)
+	}
+	if got := w.printed(s.ID(), run); got != "done\n" {
+		t.Fatalf("printed %q", got)
+	}
+}

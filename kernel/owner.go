@@ -92,7 +92,9 @@ func (s *Session) take(e wire.Event) {
 	evs = s.follow(evs)
 	// What caused no event is not acknowledged by itself, so that the guest
 	// never forgets more than the cursor says.
-	if len(evs) > 0 || last-s.cursor.Seq > maxUnacked {
+	s.silent += size
+	if len(evs) > 0 || last-s.cursor.Seq > maxUnacked || s.silent > maxSilent {
+		s.silent = 0
 		if err := s.commit(evs, notebook.Batch{Cursor: &notebook.Cursor{Boot: boot, Seq: last}, Relaxed: relaxed(evs)}); err != nil {
 			s.retry(g, err)
 			return

@@ -24,6 +24,7 @@ const (
 	endOfRun      = 300 * time.Microsecond
 	ackAfter      = 20 * time.Millisecond // from the first event taken to its acknowledgement
 	maxUnacked    = 1000                  // guest events without effect before the cursor moves
+	maxSilent     = 4 << 20               // likewise, bytes; far less than the guest keeps
 	snapshotEvery = 400                   // events
 	outputLimit   = 16 << 20              // bytes of stream text a run may leave in the log
 	maxRunBytes   = 32 << 20              // of displays and updates of one run in the log
@@ -64,6 +65,7 @@ type Session struct {
 	lost       int   // connections lost since the guest last got something done
 	runBytes   int64 // what the live run has added to the log in displays
 	runDropped int
+	silent     int  // bytes of guest events without effect since the cursor moved
 	acking     bool // an acknowledgement is on its way
 	oomSeen    int64
 	oomAt      time.Time
