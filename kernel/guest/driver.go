@@ -113,7 +113,9 @@ func startDriver(p *procs, spec wire.StartKernel, dir string) (*driver, error) {
 }
 
 // kernelEnv is the environment of a kernel: the guest's, where libraries keep
-// their caches outside the workspace, and what the host asks for.
+// their caches outside the workspace, and what the host asks for. One variable
+// of the guest's is left out: a place of its own for compiled Python files hides
+// those that packages come with, and every import would compile.
 func kernelEnv(asked []string) []string {
 	tmp := os.TempDir()
 	env := []string{
@@ -121,11 +123,12 @@ func kernelEnv(asked []string) []string {
 		"IPYTHONDIR=" + filepath.Join(tmp, "ipython"),
 		"XDG_CACHE_HOME=" + filepath.Join(tmp, "cache"),
 	}
+	own := slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "PYTHONPYCACHEPREFIX=") })
 	// Of two variables of one name the last counts, so the guest's own
 	// environment comes after these, and the host's wish after that.
 	byName := map[string]int{}
 	var out []string
-	for _, e := range slices.Concat(env, os.Environ(), asked) {
+	for _, e := range slices.Concat(env, own, asked) {
 		name, _, ok := strings.Cut(e, "=")
 		if !ok || name == "" || strings.ContainsRune(e, 0) {
 			continue

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -86,8 +87,22 @@ func newSandbox(t *testing.T, env []string, args ...string) *sandbox {
 	t.Cleanup(func() {
 		_ = s.proc.Kill()
 		<-s.gone
+		killIn(s.dir)
 	})
 	return s
+}
+
+// killIn ends what a guest that did not end by itself has left behind: in a
+// sandbox it is the first process, and nothing outlives it.
+func killIn(dir string) {
+	procs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, p := range procs {
+		if cwd, err := os.Readlink(filepath.Join(p, "cwd")); err == nil && strings.HasPrefix(cwd, dir) {
+			if pid, err := strconv.Atoi(filepath.Base(p)); err == nil {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	}
 }
 
 // host is a small client of the protocol.
