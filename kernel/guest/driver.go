@@ -140,7 +140,51 @@ func kernelEnv(asked []string) []string {
 		byName[name] = len(out)
 		out = append(out, e)
 	}
+	value := func(name string) string {
+		if i, ok := byName[name]; ok {
+			return strings.TrimPrefix(out[i], name+"=")
+		}
+		return ""
+	}
+	lendFontList(madeFontList, value("MPLCONFIGDIR"), value("HOME"))
 	return out
+}
+
+// madeFontList is where a backend shows the list of fonts it has made for
+// matplotlib, if it has.
+const madeFontList = "/run/sandbook/cache/matplotlib"
+
+// lendFontList copies a list of fonts to where matplotlib looks for its own, so
+// that it need not make one. The copy is the user's, to change or remove. Who
+// brings fonts of their own gets a list with them, made by matplotlib as ever,
+// and a list that is there stays. All of it runs with the user's rights, so
+// whatever they put in its way is theirs.
+func lendFontList(from, to, home string) {
+	lists, err := os.ReadDir(from)
+	if err != nil || to == "" {
+		return
+	}
+	for _, own := range []string{".fonts", ".local/share/fonts"} {
+		if _, err := os.Stat(filepath.Join(home, own)); home != "" && err == nil {
+			return
+		}
+	}
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return
+	}
+	for _, l := range lists {
+		text, err := os.ReadFile(filepath.Join(from, l.Name()))
+		if err != nil {
+			continue
+		}
+		f, err := os.OpenFile(filepath.Join(to, l.Name()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			continue
+		}
+		if _, err := f.Write(text); errors.Join(err, f.Close()) != nil {
+			_ = os.Remove(f.Name())
+		}
+	}
 }
 
 // interpreter finds Python.
