@@ -33,6 +33,7 @@ func limitRows() []row {
 		{id: "M01", sev: HostDoS, title: "memory ends at the limit; the counter tells, the guest lives (M05)", needs: mem, run: (*T).memoryBomb},
 		{id: "M03", sev: HostDoS, title: "swap counts", needs: mem, run: (*T).swap},
 		{id: "M04", sev: HostDoS, title: "memory files and shared memory are charged", needs: mem, run: (*T).memoryFiles},
+		{id: "M10", sev: HostDoS, title: "socket buffers are charged", needs: mem, run: (*T).socketBuffers},
 		{id: "M07", sev: SelfDoS, title: "address space is not limited", run: (*T).addressSpace},
 		{id: "M08", sev: HostDoS, title: "a guest that outgrows its memory ends as out of memory", needs: mem, run: (*T).guestMemory},
 		{id: "C01", sev: PeerDoS, title: "processor time is held to the quota", needs: []string{backends.CapCPU}, run: (*T).cpuQuota},
@@ -244,6 +245,29 @@ func (t *T) memoryFiles() {
 		}
 		t.alive(b)
 	}
+}
+
+// socketBuffers fills the buffers of connections over the sandbox's own
+// loopback, which nobody reads.
+func (t *T) socketBuffers() {
+	b := t.open(t, backends.Spec{Limits: backends.Limits{Memory: 96 * mib, OpenFiles: 4096}})
+	r := t.exec(b, t.opts.Python, "-I", "-c", `
+import socket
+l = socket.create_server(('127.0.0.1', 0), backlog=200)
+keep, total = [l], 0
+for _ in range(150):
+    a = socket.create_connection(l.getsockname())
+    keep += [a, l.accept()[0]]
+    a.setblocking(False)
+    try:
+        while True: total += a.send(b'x' * 65536)
+    except BlockingIOError: pass
+    if total > 160 << 20: print('all of it'); break
+print('took', total)`)
+	if strings.Contains(r.out, "all of it") {
+		t.Errorf("a sandbox of 96 MiB holds 160 MiB in its sockets: %+v", r)
+	}
+	t.alive(b)
 }
 
 func (t *T) addressSpace() {

@@ -30,6 +30,9 @@ const prefix = "sandbook-"
 // period of the processor quota, in microseconds.
 const period = 100_000
 
+// maxSocketBuffers bounds what the sockets of a sandbox hold, in bytes.
+const maxSocketBuffers = 64 << 20
+
 // Limits of one group. All are set.
 type Limits struct {
 	Memory int64 `json:"memory"` // bytes, swap included
@@ -126,7 +129,13 @@ func limitV1(controller, dir string, l Limits) error {
 		if err := put(filepath.Join(dir, "memory.limit_in_bytes"), num(l.Memory)); err != nil {
 			return err
 		}
-		err := put(filepath.Join(dir, "memory.memsw.limit_in_bytes"), num(l.Memory))
+		// Socket buffers are charged only once they have a limit of their own.
+		// Without the file the system does not count them at all.
+		err := put(filepath.Join(dir, "memory.kmem.tcp.limit_in_bytes"), num(min(l.Memory, maxSocketBuffers)))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		err = put(filepath.Join(dir, "memory.memsw.limit_in_bytes"), num(l.Memory))
 		if errors.Is(err, fs.ErrNotExist) {
 			// Without swap accounting the next best is not to swap.
 			return put(filepath.Join(dir, "memory.swappiness"), "0")
