@@ -46,8 +46,9 @@ const Name = "bubblewrap"
 
 // Options say where a backend keeps its state and whose it is.
 type Options struct {
-	RunDir  string // absolute; made if missing, closed to others
-	Install string // install id
+	RunDir   string // absolute; made if missing, closed to others
+	CacheDir string // absolute; for KeepCaches alone, made if missing; empty: none
+	Install  string // install id
 }
 
 // Backend makes sandboxes with bubblewrap.
@@ -55,6 +56,8 @@ type Backend struct {
 	opts Options
 
 	setup func() (host, error)
+
+	fonts fontLists
 
 	mu   sync.Mutex
 	uids map[int]backends.ID // host users in use; nil until read from disk
@@ -81,7 +84,10 @@ func New(opts Options) (*Backend, error) {
 	if !validName(opts.Install) {
 		return nil, fmt.Errorf("install id %q is not made of lower-case letters, digits and dashes", opts.Install)
 	}
-	b := &Backend{opts: opts}
+	if opts.CacheDir != "" && !filepath.IsAbs(opts.CacheDir) {
+		return nil, fmt.Errorf("cache directory %q is not absolute", opts.CacheDir)
+	}
+	b := &Backend{opts: opts, fonts: fontLists{places: hostFontPlaces}}
 	b.setup = sync.OnceValues(b.look)
 	return b, nil
 }

@@ -96,7 +96,8 @@ func TestOptions(t *testing.T) {
 		b.WriteString(a + " ")
 	}
 	b.WriteString("\n\n" + strings.Join(argv(spec), " ") + "\n\n")
-	for _, n := range tree(rt, spec) {
+	fonts := &fontList{path: "/data/cache/key-fontlist-v1.json", name: "fontlist-v1.json"}
+	for _, n := range append(tree(rt, spec), fonts.node()) {
 		fmt.Fprintf(&b, "%s %s %s %q\n", n.Kind, n.Path, n.Source, n.Text)
 	}
 	got := b.String()

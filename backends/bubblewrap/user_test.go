@@ -22,6 +22,39 @@ func TestConformanceAsUser(t *testing.T) {
 	if testing.Short() {
 		t.Skip("NOT TESTED: it takes as long as TestConformance.")
 	}
+	out, home, err := asUser(t, "^TestConformance$")
+	if i := strings.Index(out, "\n        row "); i >= 0 && err == nil {
+		t.Log(out[i:])
+	} else {
+		t.Log(out)
+	}
+	if err != nil {
+		t.Errorf("as an ordinary user: %v", err)
+	}
+	if to := os.Getenv("SANDBOOK_CONFORMANCE_OUT"); to != "" {
+		copyFile(t, filepath.Join(home, Name+"-user.json"), filepath.Join(to, Name+"-user.json"))
+	}
+}
+
+// TestFontListAsUser makes and shows the list of fonts as an ordinary user.
+func TestFontListAsUser(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("NOT TESTED: this is an ordinary user already, TestFontListIsMadeOnce is that test.")
+	}
+	if hostFontPlaces.key() == "" {
+		t.Skip(noMatplotlib)
+	}
+	out, _, err := asUser(t, "^TestFontList(IsMadeOnce|CannotBeChangedFromInside)$")
+	if n := strings.Count(out, "--- PASS: "); err != nil || n != 2 {
+		t.Errorf("as an ordinary user %d tests of 2 pass: %v\n%s", n, err, out)
+	}
+}
+
+// asUser runs tests of this package once more, as somebody who is not root. It
+// returns what they printed and the folder they ran in.
+func asUser(t *testing.T, run string) (output, home string, err error) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "sandbook-user-") //nolint:usetesting // t.TempDir is closed to the other user
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +71,7 @@ func TestConformanceAsUser(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the probe: %v\n%s", err, out)
 	}
-	home := filepath.Join(dir, "home")
+	home = filepath.Join(dir, "home")
 	if err := os.Mkdir(home, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +83,7 @@ func TestConformanceAsUser(t *testing.T) {
 	if err := os.Chown(home, anybody, anybody); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(filepath.Join(dir, "test"), "-test.run", "^TestConformance$", "-test.v")
+	cmd := exec.Command(filepath.Join(dir, "test"), "-test.run", run, "-test.v")
 	cmd.Dir = home
 	cmd.Env = []string{
 		"HOME=" + home, "TMPDIR=" + home, "PATH=/usr/bin:/bin", "SANDBOOK_GUEST=" + filepath.Join(dir, "guest"), "SANDBOOK_PROBE=" + dir,
@@ -58,17 +91,7 @@ func TestConformanceAsUser(t *testing.T) {
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: anybody, Gid: anybody}}
 	out, err := cmd.CombinedOutput()
-	if i := strings.Index(string(out), "\n        row "); i >= 0 && err == nil {
-		t.Log(string(out)[i:])
-	} else {
-		t.Log(string(out))
-	}
-	if err != nil {
-		t.Errorf("as an ordinary user: %v", err)
-	}
-	if to := os.Getenv("SANDBOOK_CONFORMANCE_OUT"); to != "" {
-		copyFile(t, filepath.Join(home, Name+"-user.json"), filepath.Join(to, Name+"-user.json"))
-	}
+	return string(out), home, err
 }
 
 // outFor is where the user's report goes, if one is wanted.

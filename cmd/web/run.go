@@ -41,6 +41,7 @@ type server struct {
 	store   *sessionstore.Store
 	manager *kernel.Manager
 	caps    []backends.Caps
+	cachers []cacher
 	keys    *auth.Keys
 	app     *web.Server
 	frame   http.Handler
@@ -48,6 +49,14 @@ type server struct {
 	frameLn net.Listener
 	url     string
 }
+
+// cacher is a backend that makes once what each of its sandboxes would make
+// anew. It does so until ctx ends.
+type cacher interface {
+	KeepCaches(ctx context.Context, failed func(error))
+}
+
+var _ cacher = (*bubblewrap.Backend)(nil)
 
 func run(ctx context.Context, release func(), cfg Config, out, errs io.Writer) error {
 	logger, err := newLogger(cfg.Log, errs)
@@ -120,7 +129,7 @@ func (s *server) wire(ctx context.Context) error {
 
 // newRegistry builds the backends of this program, the default first.
 func newRegistry(cfg Config, data, install string) (*backends.Registry, error) {
-	bw, err := bubblewrap.New(bubblewrap.Options{RunDir: filepath.Join(data, "run"), Install: install})
+	bw, err := bubblewrap.New(bubblewrap.Options{RunDir: filepath.Join(data, "run"), CacheDir: filepath.Join(data, "cache"), Install: install})
 	if err != nil {
 		return nil, err
 	}
@@ -231,6 +240,9 @@ func (s *server) probe(ctx context.Context, registry *backends.Registry) ([]back
 			c = backends.Caps{Backend: name, Missing: []backends.Gap{{Cap: "start", Why: err.Error()}}}
 		}
 		caps = append(caps, c)
+		if k, ok := b.(cacher); ok && err == nil {
+			s.cachers = append(s.cachers, k)
+		}
 	}
 	return caps, nil
 }
@@ -278,6 +290,14 @@ func (s *server) serve(ctx context.Context, release func()) error {
 	side := newHTTP(s.frame)
 	g.Go(func() error { return ignoreClosed(app.Serve(s.appLn)) })
 	g.Go(func() error { return ignoreClosed(side.Serve(s.frameLn)) })
+	for _, k := range s.cachers {
+		g.Go(func() error {
+			k.KeepCaches(gctx, func(err error) {
+				s.logger.LogAttrs(gctx, slog.LevelWarn, "kernels start without a cache", slog.Any("error", err))
+			})
+			return nil
+		})
+	}
 	g.Go(func() error {
 		<-gctx.Done()
 		release() // a second Ctrl-C ends the process at once
