@@ -24,6 +24,7 @@ import (
 const (
 	maxBody   = 4 << 20   // bytes of a JSON request
 	maxForm   = 64 << 10  // of a small form
+	maxNext   = 2 << 10   // of the address to go to after signing in
 	maxImport = 64 << 20  // of an .ipynb file
 	maxFile   = 256 << 20 // of an upload
 	maxWait   = 50 * time.Second
@@ -55,8 +56,8 @@ func decode(c echo.Context, v any) error {
 	if err != nil {
 		return notebook.Errorf(notebook.Invalid, "The JSON does not fit: %s.", err)
 	}
-	if d.More() {
-		return notebook.Errorf(notebook.Invalid, "There is more than one JSON value.")
+	if _, err := d.Token(); !errors.Is(err, io.EOF) { // not More, which takes a bracket too many for an end
+		return notebook.Errorf(notebook.Invalid, "Something follows the JSON value.")
 	}
 	return nil
 }
@@ -159,13 +160,14 @@ func (s *Server) apiEvents(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	wait = min(wait, int64(maxWait/time.Second))
 	ctx := c.Request().Context()
 	if wait > 0 && ses.State().Seq <= since {
 		sub, err := ses.Subscribe(ctx)
 		if err != nil {
 			return err
 		}
-		t := time.NewTimer(min(time.Duration(wait)*time.Second, maxWait))
+		t := time.NewTimer(time.Duration(wait) * time.Second)
 		for waiting := sub.State.Seq <= since; waiting; {
 			select {
 			case u, ok := <-sub.Updates:
@@ -257,6 +259,9 @@ func (s *Server) apiRuns(c echo.Context) error {
 	}
 	limit, err := intParam(c, "limit", 0)
 	if err != nil {
+		return err
+	}
+	if _, err := s.session(c); err != nil { // the store knows no notebooks here, only runs
 		return err
 	}
 	runs, err := s.store.Runs(c.Request().Context(), sessionstore.RunsQuery{
@@ -358,6 +363,10 @@ func (s *Server) apiFileDelete(c echo.Context) error {
 
 // apiLive is the socket.
 func (s *Server) apiLive(c echo.Context) error {
+	if !c.IsWebSocket() {
+		c.Response().Header().Set(echo.HeaderUpgrade, "websocket")
+		return echo.NewHTTPError(http.StatusUpgradeRequired)
+	}
 	ses, err := s.session(c)
 	if err != nil {
 		return err

@@ -48,6 +48,9 @@ func problemOf(err error) problem {
 		_ = mb
 		return problem{Status: http.StatusRequestEntityTooLarge, Code: notebook.TooLarge, Message: "The request is too large."}
 	}
+	if errors.Is(err, context.Canceled) { // whoever asked has gone away
+		return problem{Status: http.StatusServiceUnavailable, Code: notebook.Unavailable, Message: "The request was given up."}
+	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return problem{Status: http.StatusServiceUnavailable, Code: notebook.Unavailable, Message: "It took too long. Try again."}
 	}
@@ -68,6 +71,12 @@ func fromEcho(he *echo.HTTPError) problem {
 		p.Message = "This address does not take that method."
 	case http.StatusRequestEntityTooLarge:
 		p.Code, p.Message = notebook.TooLarge, "The request is too large."
+	case http.StatusTooManyRequests:
+		p.Code, p.Message = notebook.Unavailable, "That was tried too often. Wait a minute and try again."
+	case http.StatusUpgradeRequired:
+		p.Message = "This address is a WebSocket. Open it as one."
+	case http.StatusMisdirectedRequest:
+		p.Code, p.Message = notebook.Denied, "This server does not answer under that name. Use the address it printed when it started, or set --url."
 	case http.StatusForbidden:
 		p.Code, p.Message = notebook.Denied, "This request came from another site and was refused."
 	}
@@ -87,8 +96,15 @@ func (s *Server) handleError(err error, c echo.Context) {
 			slog.String("path", c.Path()), slog.Any("error", err))
 	}
 	if p.Status == http.StatusUnauthorized && wantsPage(c.Request()) {
-		_ = c.Redirect(http.StatusSeeOther, "/login?next="+url.QueryEscape(safeNext(c.Request().URL.Path)))
+		next := "/" // what was posted is lost, and its address cannot be fetched
+		if c.Request().Method == http.MethodGet {
+			next = safeNext(c.Request().URL.EscapedPath()) // without the query, which may hold anything
+		}
+		_ = c.Redirect(http.StatusSeeOther, "/login?next="+url.QueryEscape(next))
 		return
+	}
+	if p.Status == http.StatusUnauthorized {
+		c.Response().Header().Set(echo.HeaderWWWAuthenticate, "Bearer")
 	}
 	if wantsPage(c.Request()) {
 		_ = s.errorPage(c, p)

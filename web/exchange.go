@@ -22,9 +22,12 @@ import (
 )
 
 func (s *Server) createForm(c echo.Context) error {
-	title := strings.TrimSpace(field(c, "title"))
+	title, err := field(c, "title")
+	if err != nil {
+		return s.made(c, "", err)
+	}
 	cells := []kernel.NewCell{{Kind: notebook.CodeCell}}
-	id, err := s.manager.Create(c.Request().Context(), actor(c), notebook.Created{Title: title, Language: "python"}, cells, nil)
+	id, err := s.manager.Create(c.Request().Context(), actor(c), notebook.Created{Title: strings.TrimSpace(title), Language: "python"}, cells, nil)
 	return s.made(c, id, err)
 }
 
@@ -265,7 +268,7 @@ func (s *Server) download(c echo.Context, r io.Reader) error {
 // untrusted sets the headers for bytes that came out of a sandbox.
 func (s *Server) untrusted(c echo.Context, mime, name string) {
 	h := c.Response().Header()
-	h.Set("Content-Security-Policy", "sandbox; default-src 'none'; style-src 'unsafe-inline'")
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
 	h.Set("Content-Disposition", artifacts.Disposition(mime, name))
 }
 

@@ -152,7 +152,7 @@ func (s *Server) gallery(c echo.Context) error {
 // loginPage takes the link the server printed, or asks for its token.
 func (s *Server) loginPage(c echo.Context) error {
 	next := safeNext(c.QueryParam("next"))
-	if token := c.QueryParam("token"); token != "" {
+	if token := c.QueryParam("token"); token != "" && visited(c.Request()) {
 		return s.signIn(c, token, next)
 	}
 	if _, _, err := s.door.Who(c.Request(), time.Now()); err == nil {
@@ -161,15 +161,30 @@ func (s *Server) loginPage(c echo.Context) error {
 	return show(c, http.StatusOK, pages.LoginPage(pages.Login{Chrome: s.chrome(c), Next: next}))
 }
 
+// visited reports whether somebody opens the address, rather than that a page
+// loads it as a picture or the like: any page could use up the attempts.
+func visited(r *http.Request) bool {
+	dest := r.Header.Get("Sec-Fetch-Dest")
+	return dest == "" || dest == "document"
+}
+
 func (s *Server) login(c echo.Context) error {
 	if _, err := s.site.From(c.Request()); err != nil {
 		return s.refuse(c, err)
 	}
-	token := strings.TrimSpace(field(c, "token"))
+	token, err := field(c, "token")
+	if err != nil {
+		return err
+	}
+	next, err := field(c, "next")
+	if err != nil {
+		return err
+	}
+	token = strings.TrimSpace(token)
 	if u, err := url.Parse(token); err == nil && u.Query().Get("token") != "" {
 		token = u.Query().Get("token") // the whole link was pasted
 	}
-	return s.signIn(c, token, safeNext(field(c, "next")))
+	return s.signIn(c, token, safeNext(next))
 }
 
 func (s *Server) signIn(c echo.Context, token, next string) error {
@@ -190,10 +205,15 @@ func (s *Server) signIn(c echo.Context, token, next string) error {
 
 func (s *Server) logout(c echo.Context) error {
 	claims, via, err := s.door.Who(c.Request(), time.Now())
+	if err != nil {
+		via = auth.ViaCookie
+	}
+	// Also of a request without a credential, for the answer takes the cookie
+	// away: browsers send none along with a form of another site.
+	if err := s.site.CheckMutation(c.Request(), via); err != nil {
+		return s.refuse(c, err)
+	}
 	if err == nil {
-		if err := s.site.CheckMutation(c.Request(), via); err != nil {
-			return s.refuse(c, err)
-		}
 		if err := s.signedOut(c.Request().Context(), claims); err != nil {
 			return err
 		}
@@ -205,7 +225,7 @@ func (s *Server) logout(c echo.Context) error {
 // safeNext allows only a path of this site.
 func safeNext(next string) string {
 	u, err := url.Parse(next)
-	if err != nil || !strings.HasPrefix(next, "/") || strings.HasPrefix(next, "//") || strings.ContainsAny(next, "\\\r\n\t") ||
+	if err != nil || len(next) > maxNext || !strings.HasPrefix(next, "/") || strings.HasPrefix(next, "//") || strings.ContainsAny(next, "\\\r\n\t") ||
 		u.Host != "" || u.Scheme != "" || strings.HasPrefix(next, "/login") {
 		return "/"
 	}
@@ -250,17 +270,32 @@ func (s *Server) form(c echo.Context, op notebook.Op, next string) error {
 	return c.Redirect(http.StatusSeeOther, next)
 }
 
-// field reads one field of a small form.
-func field(c echo.Context, name string) string {
+// field reads one field of a small form. What an address says after its
+// question mark is no part of a form.
+func field(c echo.Context, name string) (string, error) {
 	r := c.Request()
-	if r.Form == nil {
+	if r.PostForm == nil {
 		r.Body = http.MaxBytesReader(c.Response(), r.Body, maxForm)
+		err := r.ParseForm()
+		if err == nil && strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/form-data") {
+			err = r.ParseMultipartForm(maxForm)
+		}
+		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+			return "", err
+		}
+		if err != nil {
+			return "", notebook.Errorf(notebook.Invalid, "The form cannot be read. Go back and send it again.")
+		}
 	}
-	return c.FormValue(name)
+	return r.PostFormValue(name), nil
 }
 
 func (s *Server) renameForm(c echo.Context) error {
-	return s.form(c, notebook.Rename{Title: field(c, "title")}, "/")
+	title, err := field(c, "title")
+	if err != nil {
+		return err
+	}
+	return s.form(c, notebook.Rename{Title: title}, "/")
 }
 
 func (s *Server) deleteForm(c echo.Context) error {

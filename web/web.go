@@ -99,7 +99,7 @@ func (s *Server) outer(next echo.HandlerFunc) echo.HandlerFunc {
 		start := time.Now()
 		h := c.Response().Header()
 		h.Set(echo.HeaderXRequestID, uuid.NewString())
-		s.secureHeaders(h)
+		s.secureHeaders(h, c)
 		defer func() {
 			if p := recover(); p != nil {
 				if e, ok := p.(error); ok && errors.Is(e, http.ErrAbortHandler) {
@@ -115,8 +115,8 @@ func (s *Server) outer(next echo.HandlerFunc) echo.HandlerFunc {
 		}()
 		if _, err := s.site.Addressed(c.Request()); err != nil {
 			s.logger.LogAttrs(c.Request().Context(), slog.LevelWarn, "wrong host refused", slog.Any("error", err))
-			p := problem{Status: http.StatusMisdirectedRequest, Code: notebook.Denied, Message: "This server does not answer under that name. Use the address it printed when it started, or set --url."}
-			return c.JSON(p.Status, map[string]problem{"error": p})
+			s.handleError(echo.NewHTTPError(http.StatusMisdirectedRequest), c)
+			return nil
 		}
 		if err := next(c); err != nil {
 			s.handleError(err, c)
@@ -125,9 +125,9 @@ func (s *Server) outer(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-func (s *Server) secureHeaders(h http.Header) {
+func (s *Server) secureHeaders(h http.Header, c echo.Context) {
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; connect-src 'self'; "+
-		"frame-src "+s.frameOrigin+"; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; object-src 'none'; require-trusted-types-for 'script'")
+		"frame-src "+s.frameOriginFor(c)+"; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; object-src 'none'; require-trusted-types-for 'script'")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("Referrer-Policy", "same-origin") // with no-referrer, browsers send forms with "Origin: null"
