@@ -19,6 +19,8 @@ const (
 	maxKept     = 64 << 20 // bytes of one file
 	maxUpload   = 256 << 20
 	collectTime = 2 * time.Minute
+	collectWait = 30 * time.Second // until files that could not be asked for are asked for again
+	maxReaders  = 8                // files of a notebook read for clients at one time; a guest serves 32 requests
 )
 
 // collect copies the files a run changed into the blob store, in the
@@ -45,7 +47,9 @@ func (s *Session) collect(b notebook.FilesChanged) {
 			out.Changed[i] = f
 		}
 		if ctx.Err() != nil || gone {
-			return // it is asked again with the next connection, or by the next server
+			// It is asked again: soon, with the next connection, or by the next server.
+			s.m.after(s, collectWait, s.pendingFiles)
+			return
 		}
 		s.post(func() {
 			if err := s.report(gen, notebook.FilesChanged{Run: b.Run, Files: out}); err != nil {
@@ -65,7 +69,7 @@ func unkept(f notebook.Files) bool {
 }
 
 // keep copies one file; a file that cannot be kept says why. It reports true
-// when the connection was lost, so that nobody knows.
+// when the guest could not be asked, so that nobody knows.
 func (s *Session) keep(ctx context.Context, g *guest, f notebook.File) (notebook.File, bool) {
 	if f.Size > maxKept {
 		f.Why = fmt.Sprintf("Files over %s are not kept when the sandbox ends.", sizeWords(maxKept))
@@ -81,7 +85,7 @@ func (s *Session) keep(ctx context.Context, g *guest, f notebook.File) (notebook
 		f.Blob, f.Size = hash, n
 		f.MIME = artifacts.Sniff(f.Path, head.b)
 		f.Width, f.Height = artifacts.Dimensions(f.MIME, head.b)
-	case ctx.Err() != nil || errors.Is(err, errGuestGone):
+	case ctx.Err() != nil || errors.Is(err, errGuestGone) || errors.Is(err, errBusy):
 		return f, true
 	case notebook.CodeOf(err) == notebook.Internal:
 		f.Why = "It could not be read."
@@ -207,8 +211,16 @@ func (s *Session) OpenFile(ctx context.Context, path string) (io.ReadCloser, not
 	}
 	f, known := s.State().Files[path]
 	if g := s.link.Load(); g != nil {
+		select {
+		case s.readers <- struct{}{}:
+		default:
+			return nil, f, notebook.Errorf(notebook.Unavailable, "Too many files of this notebook are being downloaded. Try again in a moment.")
+		}
 		pr, pw := io.Pipe()
-		s.m.wg.Go(func() { pw.CloseWithError(g.readFile(ctx, path, pw, maxUpload)) })
+		s.m.wg.Go(func() {
+			defer func() { <-s.readers }()
+			pw.CloseWithError(g.readFile(ctx, path, pw, maxUpload))
+		})
 		first := make([]byte, 1)
 		n, err := io.ReadFull(pr, first)
 		if err == nil || n == 0 && err == io.EOF { //nolint:errorlint // io.ReadFull returns io.EOF itself

@@ -356,12 +356,18 @@ func (g *guest) answer(ctx context.Context, c *call) (wire.Reply, error) {
 	}
 }
 
+// errBusy marks a refusal that passes by itself.
+var errBusy = errors.New("the guest is busy")
+
 func replyError(rep wire.Reply) error {
 	if rep.Error == "" {
 		return nil
 	}
+	if rep.Code == wire.CodeBusy {
+		return errors.Join(notebook.Errorf(notebook.Unavailable, "%s", cut(rep.Error, 1000)), errBusy)
+	}
 	code := map[wire.ErrorCode]notebook.Code{
-		wire.CodeInvalid: notebook.Invalid, wire.CodeNotFound: notebook.NotFound, wire.CodeBusy: notebook.Unavailable,
+		wire.CodeInvalid: notebook.Invalid, wire.CodeNotFound: notebook.NotFound,
 		wire.CodeNoKernel: notebook.Unavailable, wire.CodeFull: notebook.TooLarge, wire.CodeFailed: notebook.Unavailable,
 	}[rep.Code]
 	if code == "" {

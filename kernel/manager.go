@@ -151,6 +151,7 @@ func (m *Manager) load(ctx context.Context, id notebook.ID) (*Session, error) {
 	s := &Session{
 		id: id, m: m, done: make(chan struct{}), inbox: make(chan func(), 64),
 		state: st, cursor: l.Cursor, subs: map[*Subscription]struct{}{}, sinceSnap: len(l.Events),
+		readers: make(chan struct{}, maxReaders), meter: meter{log: l.Bytes},
 	}
 	s.ctx = m.ctx
 	s.view.Store(&st)

@@ -73,7 +73,7 @@ func (s *Session) take(e wire.Event) {
 		if err != nil {
 			s.m.logger.LogAttrs(s.ctx, slog.LevelWarn, "malformed event dropped", slog.String("notebook", string(s.id)), slog.Any("error", err))
 		} else if body != nil {
-			for _, b := range s.meter(body, len(e.Content)) {
+			for _, b := range s.meter.take(body) {
 				for _, b := range pieces(b) {
 					evs, st = s.merge(evs, st, e.Gen, b)
 				}
@@ -163,27 +163,6 @@ func (s *Session) nextEvent(after wire.EventType) (wire.Event, bool) {
 	default:
 		return wire.Event{}, false
 	}
-}
-
-// meter bounds what the outputs of one run may add to the log, besides its
-// text, which the guest bounds. What is over is counted, and said when the run
-// ends.
-func (s *Session) meter(body notebook.Body, size int) []notebook.Body {
-	switch b := body.(type) {
-	case notebook.OutputAdded, notebook.OutputUpdated, notebook.OutputsCleared:
-		if s.runBytes += int64(size) + 200; s.runBytes > maxRunBytes {
-			s.runDropped++
-			return nil
-		}
-	case notebook.RunEnded:
-		n := s.runDropped
-		s.runBytes, s.runDropped = 0, 0
-		if n > 0 {
-			note := notebook.StreamAppended{Run: b.Run, Name: "stderr", Text: fmt.Sprintf("\n%d further outputs of this run were not kept: the displays of one run may take up %s.\n", n, sizeWords(maxRunBytes))}
-			return []notebook.Body{note, body}
-		}
-	}
-	return []notebook.Body{body}
 }
 
 // retry drops the connection after the log refused a batch and connects again

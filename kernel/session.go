@@ -27,7 +27,6 @@ const (
 	maxSilent     = 4 << 20               // likewise, bytes; far less than the guest keeps
 	snapshotEvery = 400                   // events
 	outputLimit   = 16 << 20              // bytes of stream text a run may leave in the log
-	maxRunBytes   = 32 << 20              // of displays and updates of one run in the log
 	usageEvery    = 2 * time.Second
 	maxLost       = 8   // connections lost in a row before a sandbox is given up
 	maxKey        = 128 // bytes of an idempotency key
@@ -47,10 +46,11 @@ type Session struct {
 	ctx  context.Context // the session's life, not a request's
 	done chan struct{}   // closed when the owner has ended
 
-	inbox chan func()
-	used  atomic.Int64 // unix seconds when it was last opened
-	view  atomic.Pointer[notebook.State]
-	link  atomic.Pointer[guest] // for queries beside the owner
+	inbox   chan func()
+	readers chan struct{} // one in it for each file being read for a client
+	used    atomic.Int64  // unix seconds when it was last opened
+	view    atomic.Pointer[notebook.State]
+	link    atomic.Pointer[guest] // for queries beside the owner
 
 	// What follows belongs to the owner goroutine.
 	state      notebook.State
@@ -60,11 +60,10 @@ type Session struct {
 	sandbox    backends.Sandbox
 	guest      *guest
 	events     <-chan wire.Event
-	booting    bool  // a sandbox is being started or attached to
-	wanted     bool  // a kernel was asked for meanwhile
-	lost       int   // connections lost since the guest last got something done
-	runBytes   int64 // what the live run has added to the log in displays
-	runDropped int
+	booting    bool // a sandbox is being started or attached to
+	wanted     bool // a kernel was asked for meanwhile
+	lost       int  // connections lost since the guest last got something done
+	meter      meter
 	silent     int  // bytes of guest events without effect since the cursor moved
 	acking     bool // an acknowledgement is on its way
 	oomSeen    int64
@@ -186,6 +185,9 @@ func (s *Session) do(ctx context.Context, a notebook.Actor, op notebook.Op, key 
 	if _, ok := op.(notebook.ReplyInput); ok && s.guest == nil && s.state.Input != nil {
 		return Result{}, notebook.Errorf(notebook.Unavailable, "The kernel cannot be reached at the moment. Answer again in a second.")
 	}
+	if s.meter.log > maxLog+maxLog/4 && grows(op) {
+		return Result{}, notebook.Errorf(notebook.TooLarge, "The history of this notebook has reached its limit of %s. Duplicate the notebook to go on with a new one.", sizeWords(maxLog))
+	}
 	op = notebook.Prepare(s.state, op, s.m.newID)
 	evs, err := notebook.Decide(s.state, a, op, s.m.now())
 	if err != nil {
@@ -206,8 +208,18 @@ func (s *Session) do(ctx context.Context, a notebook.Actor, op notebook.Op, key 
 	if err := s.commit(evs, notebook.Batch{Receipt: rec}); err != nil {
 		return Result{}, err
 	}
+	s.meter.add(evs)
 	s.react(op, evs)
 	return res, nil
+}
+
+// grows reports whether an op may make the notebook's log longer without end.
+func grows(op notebook.Op) bool {
+	switch op.(type) {
+	case notebook.Interrupt, notebook.CancelRun, notebook.StopKernel, notebook.DeleteNotebook, notebook.RestoreNotebook:
+		return false
+	}
+	return true
 }
 
 // follow adds what the server does by itself after the events: it sends the

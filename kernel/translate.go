@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -19,6 +21,7 @@ import (
 const (
 	maxMIMETypes = 32
 	maxInline    = 64 << 10 // bytes of one representation kept in the event itself
+	maxOutput    = 96 << 10 // bytes of all representations of one output kept in the event
 	maxValue     = 32 << 20 // bytes of one representation
 	maxTraceback = 200      // lines
 	maxFileList  = 5000     // files that one event lists
@@ -198,7 +201,9 @@ func (s *Session) bundle(ctx context.Context, in map[string]json.RawMessage) (ma
 		return nil, fmt.Errorf("bundle of %d types", len(in))
 	}
 	out := make(map[string]notebook.Value, len(in))
-	for mime, raw := range in {
+	inline := 0
+	for _, mime := range slices.Sorted(maps.Keys(in)) {
+		raw := in[mime]
 		if !validMIME(mime) {
 			continue
 		}
@@ -210,10 +215,11 @@ func (s *Session) bundle(ctx context.Context, in map[string]json.RawMessage) (ma
 			continue
 		}
 		text = strings.ToValidUTF8(text, "\uFFFD")
-		v, err := Keep(ctx, s.m.blobs, s.id, mime, text)
+		v, err := keepValue(ctx, s.m.blobs, s.id, mime, text, min(maxInline, maxOutput-inline))
 		if err != nil {
 			return nil, &storeError{err}
 		}
+		inline += len(v.Text)
 		out[mime] = v
 	}
 	return out, nil
@@ -222,6 +228,10 @@ func (s *Session) bundle(ctx context.Context, in map[string]json.RawMessage) (ma
 // Keep makes the value of one representation of a MIME bundle: small text stays
 // as it is, binary types (base64 in text) and long text become blobs.
 func Keep(ctx context.Context, blobs Blobs, id notebook.ID, mime, text string) (notebook.Value, error) {
+	return keepValue(ctx, blobs, id, mime, text, maxInline)
+}
+
+func keepValue(ctx context.Context, blobs Blobs, id notebook.ID, mime, text string, inline int) (notebook.Value, error) {
 	if len(text) > maxValue {
 		return notebook.Value{Text: fmt.Sprintf("This output is %d bytes long; at most %d are kept.", len(text), maxValue)}, nil
 	}
@@ -232,7 +242,7 @@ func Keep(ctx context.Context, blobs Blobs, id notebook.ID, mime, text string) (
 			return notebook.Value{Text: "This output is not valid base64."}, nil //nolint:nilerr // the guest's fault, shown to the person
 		}
 		content = b
-	} else if len(text) <= maxInline {
+	} else if len(text) <= inline {
 		return notebook.Value{Text: text}, nil
 	}
 	hash, size, err := blobs.PutFor(ctx, id, bytes.NewReader(content), maxValue)

@@ -266,7 +266,13 @@ func (s *Store) Load(ctx context.Context, id notebook.ID) (notebook.Loaded, erro
 			}
 		}
 		l.Events, err = events(ctx, q, id, since, math.MaxInt64)
-		if err == nil && since+int64(len(l.Events)) != at.Seq {
+		if err != nil {
+			return err
+		}
+		if l.Bytes, err = q.LogBytes(ctx, string(id)); err != nil {
+			return fmt.Errorf("measure log: %w", err)
+		}
+		if since+int64(len(l.Events)) != at.Seq {
 			err = fmt.Errorf("notebook %s is at seq %d but has %d events after %d", id, at.Seq, len(l.Events), since)
 		}
 		return err

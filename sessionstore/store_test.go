@@ -167,6 +167,10 @@ func TestSnapshot(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if l.Bytes <= first.Bytes || first.Bytes < int64(size) {
+				t.Errorf("the log takes %d bytes, and %d later", first.Bytes, l.Bytes)
+			}
+			l.Bytes = 0
 			if d := cmp.Diff(notebook.Loaded{State: &state, Events: later}, l); d != "" {
 				t.Fatal(d)
 			}

@@ -34,4 +34,5 @@ type Loaded struct {
 	State  *State // snapshot; nil if there is none
 	Events []Event
 	Cursor Cursor
+	Bytes  int64 // what the bodies of all its events take
 }

@@ -27,6 +27,9 @@ INSERT INTO events (notebook, seq, at, by_kind, by_id, by_name, type, run, body)
 SELECT seq, at, by_kind, by_id, by_name, type, body FROM events
 WHERE notebook = ? AND seq > ? ORDER BY seq LIMIT ?;
 
+-- name: LogBytes :one
+SELECT CAST(COALESCE(SUM(LENGTH(body)), 0) AS INTEGER) FROM events WHERE notebook = ?;
+
 -- name: PrintedAfter :many
 SELECT seq, type, body FROM events
 WHERE notebook = sqlc.arg(notebook) AND run = sqlc.arg(run) AND run IS NOT NULL AND seq > sqlc.arg(since)

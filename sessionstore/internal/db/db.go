@@ -111,6 +111,9 @@ func Prepare(ctx context.Context, db DBTX) (*Queries, error) {
 	if q.listNotebooksStmt, err = db.PrepareContext(ctx, listNotebooks); err != nil {
 		return nil, fmt.Errorf("error preparing query ListNotebooks: %w", err)
 	}
+	if q.logBytesStmt, err = db.PrepareContext(ctx, logBytes); err != nil {
+		return nil, fmt.Errorf("error preparing query LogBytes: %w", err)
+	}
 	if q.markPurgedStmt, err = db.PrepareContext(ctx, markPurged); err != nil {
 		return nil, fmt.Errorf("error preparing query MarkPurged: %w", err)
 	}
@@ -369,6 +372,11 @@ func (q *Queries) Close() error {
 			err = fmt.Errorf("error closing listNotebooksStmt: %w", cerr)
 		}
 	}
+	if q.logBytesStmt != nil {
+		if cerr := q.logBytesStmt.Close(); cerr != nil {
+			err = fmt.Errorf("error closing logBytesStmt: %w", cerr)
+		}
+	}
 	if q.markPurgedStmt != nil {
 		if cerr := q.markPurgedStmt.Close(); cerr != nil {
 			err = fmt.Errorf("error closing markPurgedStmt: %w", cerr)
@@ -617,6 +625,7 @@ type Queries struct {
 	insertRunStmt         *sql.Stmt
 	insertTokenStmt       *sql.Stmt
 	listNotebooksStmt     *sql.Stmt
+	logBytesStmt          *sql.Stmt
 	markPurgedStmt        *sql.Stmt
 	notebookBlobBytesStmt *sql.Stmt
 	positionStmt          *sql.Stmt
@@ -688,6 +697,7 @@ func (q *Queries) WithTx(tx *sql.Tx) *Queries {
 		insertRunStmt:         q.insertRunStmt,
 		insertTokenStmt:       q.insertTokenStmt,
 		listNotebooksStmt:     q.listNotebooksStmt,
+		logBytesStmt:          q.logBytesStmt,
 		markPurgedStmt:        q.markPurgedStmt,
 		notebookBlobBytesStmt: q.notebookBlobBytesStmt,
 		positionStmt:          q.positionStmt,

@@ -274,6 +274,17 @@ func (q *Queries) InsertReceipt(ctx context.Context, arg InsertReceiptParams) (i
 	return result.RowsAffected()
 }
 
+const logBytes = `-- name: LogBytes :one
+SELECT CAST(COALESCE(SUM(LENGTH(body)), 0) AS INTEGER) FROM events WHERE notebook = ?
+`
+
+func (q *Queries) LogBytes(ctx context.Context, notebook string) (int64, error) {
+	row := q.queryRow(ctx, q.logBytesStmt, logBytes, notebook)
+	var column_1 int64
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
 const position = `-- name: Position :one
 SELECT seq, boot, taken FROM notebooks WHERE id = ? AND deleted >= 0
 `
