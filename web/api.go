@@ -378,13 +378,16 @@ func (s *Server) apiLive(c echo.Context) error {
 		}
 	}
 	claims := claimsOf(c)
-	revoked, done := s.watches.add(claims.ID)
+	revoked, done, err := s.watches.add(claims.ID)
+	if err != nil {
+		return err
+	}
 	defer done()
 	if s.store.Revoked(claims.ID) { // between the check and the watch
 		return errSignIn
 	}
 	o := live.Options{
-		Session: ses, Log: s.store, Actor: claims.Actor, Since: since, Expires: claims.Expires, Revoked: revoked, Build: s.build,
+		Session: ses, Log: s.store, Actor: claims.Actor, Since: since, Expires: claims.Expires, Revoked: revoked, Build: s.build, Logger: s.logger,
 	}
 	switch v := c.QueryParam("view"); v {
 	case "":
@@ -395,7 +398,8 @@ func (s *Server) apiLive(c echo.Context) error {
 	}
 	s.sockets.Add(1)
 	defer s.sockets.Done()
-	return live.Serve(c.Response(), c.Request(), o)
+	live.Serve(c.Response(), c.Request(), o)
+	return nil
 }
 
 // apiStatus says what this server is and what its sandboxes enforce.

@@ -1,6 +1,10 @@
 package web
 
-import "sync"
+import (
+	"sync"
+
+	"sandbook/kernel/notebook"
+)
 
 // watches tells the open sockets of a credential that it was taken back. The
 // zero value is ready.
@@ -9,11 +13,17 @@ type watches struct {
 	open map[string]map[chan struct{}]struct{}
 }
 
+// maxSockets is how many sockets one credential may have open.
+const maxSockets = 256
+
 // add returns a channel that is closed when the token is revoked, and a function
-// that ends the watch.
-func (w *watches) add(token string) (<-chan struct{}, func()) {
+// that ends the watch. It is Unavailable when the token has too many already.
+func (w *watches) add(token string) (<-chan struct{}, func(), error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if len(w.open[token]) >= maxSockets {
+		return nil, nil, notebook.Errorf(notebook.Unavailable, "This token or browser has %d sockets open. Close one first.", maxSockets)
+	}
 	if w.open == nil {
 		w.open = map[string]map[chan struct{}]struct{}{}
 	}
@@ -28,7 +38,7 @@ func (w *watches) add(token string) (<-chan struct{}, func()) {
 		if delete(w.open[token], ch); len(w.open[token]) == 0 {
 			delete(w.open, token)
 		}
-	}
+	}, nil
 }
 
 // revoked closes the channels of a token.

@@ -7,13 +7,17 @@
 package live
 
 import (
+	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"log/slog"
+	"net"
 	"net/http"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/coder/websocket"
 
@@ -37,8 +41,9 @@ const (
 	maxReplay    = 20000   // events sent again before the client gets the state instead
 	replayPage   = 100
 	outQueue     = 128
-	maxQuestions = 8 // answered at the same time
-	writeTime    = 10 * time.Second
+	maxQuestions = 8                // answered at the same time
+	writeTime    = 10 * time.Second // for a client to take one message
+	closeTime    = 5 * time.Second  // for a client to answer that the socket closes
 	pingEvery    = 20 * time.Second
 	questionTime = 20 * time.Second
 	pageEvery    = 33 * time.Millisecond // between two patches of a page
@@ -59,12 +64,12 @@ type Options struct {
 	Expires time.Time       // of the credential
 	Revoked <-chan struct{} // closed when the credential is taken back; may be nil
 	Build   string          // tells a page that the server's assets have changed
+	Logger  *slog.Logger    // gets what a client is not told
 }
 
 type message struct {
 	Hello  *hello          `json:"hello,omitempty"`
 	State  *notebook.State `json:"state,omitempty"`
-	Reload bool            `json:"reload,omitempty"`
 	Seq    int64           `json:"seq,omitempty"`
 	Patch  any             `json:"patch,omitempty"`
 	Notice string          `json:"notice,omitempty"`
@@ -88,46 +93,44 @@ type fault struct {
 	Data    any           `json:"data,omitempty"`
 }
 
-type request struct {
-	ID   json.RawMessage `json:"id"`
-	Op   string          `json:"op"`
-	Args json.RawMessage `json:"args"`
-	Key  string          `json:"key"`
-	Pong int64           `json:"pong"`
-}
+// errOver ends a socket whose credential is no longer good.
+var errOver = errors.New("the credential is no longer good")
 
 type socket struct {
 	Options
 	ws   *websocket.Conn
+	conn net.Conn
 	out  chan message
 	sem  chan struct{}
 	wg   sync.WaitGroup
-	seq  int64
 	sent notebook.State // what the page shows
 }
 
 // Serve upgrades the request and pumps until either side ends. The caller has
 // checked the credential, the Origin and the Host.
-func Serve(w http.ResponseWriter, r *http.Request, o Options) error {
-	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{
+func Serve(w http.ResponseWriter, r *http.Request, o Options) {
+	taken := &hijacked{ResponseWriter: w}
+	ws, err := websocket.Accept(taken, r, &websocket.AcceptOptions{
 		Subprotocols:       []string{Subprotocol},
 		InsecureSkipVerify: true, // the caller checks Origin more strictly
 		CompressionMode:    websocket.CompressionDisabled,
 	})
 	if err != nil {
-		return nil //nolint:nilerr // Accept has answered the request
+		return // Accept has answered the request
 	}
 	defer func() { _ = ws.CloseNow() }()
+	s := &socket{Options: o, ws: ws, conn: taken.conn, out: make(chan message, outQueue), sem: make(chan struct{}, maxQuestions)}
 	if ws.Subprotocol() != Subprotocol {
-		return ws.Close(websocket.StatusPolicyViolation, "ask for the subprotocol "+Subprotocol)
+		s.close(websocket.StatusPolicyViolation, "ask for the subprotocol "+Subprotocol)
+		return
 	}
 	ws.SetReadLimit(maxMessage)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	s := &socket{Options: o, ws: ws, out: make(chan message, outQueue), sem: make(chan struct{}, maxQuestions)}
 	sub, err := o.Session.Subscribe(ctx)
 	if err != nil {
-		return ws.Close(websocket.StatusServiceRestart, "the server is shutting down")
+		s.end(err)
+		return
 	}
 	defer sub.Close()
 	s.wg.Go(func() {
@@ -137,13 +140,44 @@ func Serve(w http.ResponseWriter, r *http.Request, o Options) error {
 	s.read(ctx)
 	cancel()
 	s.wg.Wait()
-	return nil
+}
+
+// hijacked keeps the connection that Accept takes over.
+type hijacked struct {
+	http.ResponseWriter
+	conn net.Conn
+}
+
+func (h *hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(h.ResponseWriter).Hijack()
+	h.conn = conn
+	return conn, rw, err
+}
+
+// close ends the socket with a code. Without the deadline, a client that stops
+// in the middle of a message would be waited for without end.
+func (s *socket) close(code websocket.StatusCode, reason string) {
+	_ = s.conn.SetDeadline(time.Now().Add(closeTime))
+	_ = s.ws.Close(code, reason)
+}
+
+// over says why the credential is no longer good; empty: it still is.
+func (s *socket) over() string {
+	select {
+	case <-s.Revoked:
+		return "signed out"
+	default:
+	}
+	if !s.Expires.IsZero() && !time.Now().Before(s.Expires) {
+		return "sign in again"
+	}
+	return ""
 }
 
 // write is the only writer of the socket.
 func (s *socket) write(ctx context.Context, sub *kernel.Subscription) {
 	if err := s.begin(ctx, sub.State); err != nil {
-		_ = s.ws.Close(websocket.StatusInternalError, "the notebook could not be read")
+		s.fail(ctx, err)
 		return
 	}
 	ping := time.NewTicker(pingEvery)
@@ -174,34 +208,47 @@ func (s *socket) write(ctx context.Context, sub *kernel.Subscription) {
 		case now := <-ping.C:
 			err = s.send(ctx, message{Ping: now.UnixMilli()})
 		case <-expired:
-			_ = s.ws.Close(StatusExpired, "sign in again")
-			return
+			err = errOver
 		case <-s.Revoked:
-			_ = s.ws.Close(StatusExpired, "signed out")
-			return
+			err = errOver
 		case <-ctx.Done():
 			return
 		}
 		if err != nil {
-			_ = s.ws.CloseNow()
+			s.fail(ctx, err)
 			return
 		}
 	}
 }
 
-// end closes the socket with the code that fits.
+// end closes the socket after its subscription, with the code that fits.
 func (s *socket) end(why error) {
+	if errors.Is(why, kernel.ErrSlow) {
+		s.close(StatusSlow, "too slow: resume from the last seq")
+		return
+	}
+	s.close(websocket.StatusServiceRestart, "the server restarts: nothing is lost")
+}
+
+// errSend wraps what is the connection's fault, or the client's.
+var errSend = errors.New("send")
+
+// fail closes the socket after an error of the writer.
+func (s *socket) fail(ctx context.Context, err error) {
 	switch {
-	case errors.Is(why, kernel.ErrSlow):
-		_ = s.ws.Close(StatusSlow, "too slow: resume from the last seq")
+	case errors.Is(err, errOver):
+		s.close(StatusExpired, cmp.Or(s.over(), "sign in again"))
+	case errors.Is(err, errSend) || ctx.Err() != nil:
+		_ = s.ws.CloseNow()
 	default:
-		_ = s.ws.Close(websocket.StatusServiceRestart, "the server restarts: nothing is lost")
+		s.Logger.LogAttrs(ctx, slog.LevelError, "socket ended", slog.String("notebook", string(s.Session.ID())), slog.Any("error", err))
+		s.close(websocket.StatusInternalError, "the notebook could not be read")
 	}
 }
 
 // begin brings the client from where it is to where the subscription begins.
 func (s *socket) begin(ctx context.Context, st notebook.State) error {
-	s.seq, s.sent = st.Seq, st
+	s.sent = st
 	h := &hello{Seq: st.Seq, Server: s.Build, Notebook: st.ID}
 	if s.Patch != nil {
 		h.Resumed = s.Since == st.Seq
@@ -287,94 +334,70 @@ func (s *socket) updates(ctx context.Context, u kernel.Update, more <-chan kerne
 
 func (s *socket) send(ctx context.Context, m message) error { return s.sendJSON(ctx, m) }
 
+// sendJSON sends nothing to whoever is signed out, however slowly it reads.
 func (s *socket) sendJSON(ctx context.Context, v any) error {
+	if s.over() != "" {
+		return errOver
+	}
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
 	wctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
-	return s.ws.Write(wctx, websocket.MessageText, b)
+	if err := s.ws.Write(wctx, websocket.MessageText, b); err != nil {
+		return fmt.Errorf("%w: %w", errSend, err)
+	}
+	return nil
 }
 
 // read is the only reader of the socket. Ops are done in the order they came.
 func (s *socket) read(ctx context.Context) {
-	defer func() {
-		for range maxQuestions { // wait for the questions in flight
-			s.sem <- struct{}{}
-		}
-	}()
 	for {
 		kind, b, err := s.ws.Read(ctx)
+		if errors.Is(err, websocket.ErrMessageTooBig) {
+			s.close(websocket.StatusMessageTooBig, "a message is too long") // the code is out; this takes in the rest of the message
+		}
 		if err != nil {
 			return
 		}
-		var req request
+		if s.over() != "" {
+			continue // the writer is about to close
+		}
+		req, err := decode(kind == websocket.MessageText, b)
 		switch {
-		case kind != websocket.MessageText || !utf8.Valid(b):
-			s.reply(ctx, nil, nil, notebook.Errorf(notebook.Invalid, "Messages are JSON text in UTF-8."))
-			continue
-		case json.Unmarshal(b, &req) != nil:
-			s.reply(ctx, nil, nil, notebook.Errorf(notebook.Invalid, `A message is a JSON object like {"id":1,"op":"cell.edit","args":{…}}.`))
-			continue
-		case req.Pong != 0 && req.Op == "":
-			continue
-		case len(req.ID) == 0 || len(req.ID) > 100:
-			s.reply(ctx, nil, nil, notebook.Errorf(notebook.Invalid, "A request needs an id of at most 100 characters."))
-			continue
+		case err != nil:
+			s.reply(ctx, req.id, nil, err)
+		case req.op != nil:
+			res, err := s.Session.Do(ctx, s.Actor, req.op, req.key)
+			s.reply(ctx, req.id, res, err)
+		case req.ask != nil:
+			s.question(ctx, req.id, *req.ask)
 		}
-		if ask, ok := questions[req.Op]; ok {
-			s.question(ctx, req, ask)
-			continue
-		}
-		op, err := notebook.DecodeOp(req.Op, req.Args)
-		if err != nil {
-			s.reply(ctx, req.ID, nil, err)
-			continue
-		}
-		res, err := s.Session.Do(ctx, s.Actor, op, req.Key)
-		s.reply(ctx, req.ID, res, err)
 	}
-}
-
-var questions = map[string]wire.Op{
-	"complete": wire.OpComplete, "inspect": wire.OpInspect, "is_complete": wire.OpIsComplete,
-	"variables": wire.OpVariables, "files": wire.OpList,
 }
 
 // question asks the kernel without holding up the ops behind it.
-func (s *socket) question(ctx context.Context, req request, op wire.Op) {
-	var args struct {
-		Code  string `json:"code"`
-		Pos   int    `json:"pos"`
-		Level int    `json:"level"`
-		Path  string `json:"path"`
-	}
-	if len(req.Args) > 0 {
-		if err := json.Unmarshal(req.Args, &args); err != nil {
-			s.reply(ctx, req.ID, nil, notebook.Errorf(notebook.Invalid, "The arguments of %s do not fit.", req.Op))
-			return
-		}
-	}
+func (s *socket) question(ctx context.Context, id json.RawMessage, ask wire.Request) {
 	select {
 	case s.sem <- struct{}{}:
 	default:
-		s.reply(ctx, req.ID, nil, notebook.Errorf(notebook.Unavailable, "Too many questions at once."))
+		s.reply(ctx, id, nil, notebook.Errorf(notebook.Unavailable, "Too many questions at once: at most %d wait for an answer.", maxQuestions))
 		return
 	}
 	s.wg.Go(func() {
 		defer func() { <-s.sem }()
 		qctx, cancel := context.WithTimeout(ctx, questionTime)
 		defer cancel()
-		b, err := s.Session.Ask(qctx, s.Actor, wire.Request{Op: op, Code: args.Code, Pos: args.Pos, Level: args.Level, Path: args.Path, Limit: 5000})
+		b, err := s.Session.Ask(qctx, s.Actor, ask)
 		if errors.Is(err, context.DeadlineExceeded) {
 			err = notebook.Errorf(notebook.Unavailable, "The kernel is busy and did not answer.")
 		}
-		var res json.RawMessage
+		var res any
 		if json.Valid(b) {
-			res = b
+			res = json.RawMessage(b)
 		}
-		s.reply(ctx, req.ID, res, err)
+		s.reply(ctx, id, res, err)
 	})
 }
 
@@ -387,6 +410,9 @@ func (s *socket) reply(ctx context.Context, id json.RawMessage, ok any, err erro
 		m.ID = json.RawMessage("null")
 	}
 	if err != nil {
+		if notebook.CodeOf(err) == notebook.Internal && ctx.Err() == nil {
+			s.Logger.LogAttrs(ctx, slog.LevelError, "request on a socket failed", slog.String("notebook", string(s.Session.ID())), slog.Any("error", err))
+		}
 		m.OK, m.Error = nil, &fault{Code: notebook.CodeOf(err), Message: notebook.MessageOf(err)}
 		if e, is := errors.AsType[*notebook.Error](err); is {
 			m.Error.Data = e.Data
