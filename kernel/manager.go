@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -174,7 +175,7 @@ func (m *Manager) Create(ctx context.Context, a notebook.Actor, c notebook.Creat
 		return "", notebook.Errorf(notebook.Denied, "Your access does not allow making notebooks.")
 	}
 	if _, err := m.backends.Backend(c.Backend); err != nil {
-		return "", notebook.Errorf(notebook.Invalid, "%s.", err)
+		return "", notebook.Errorf(notebook.Invalid, "This server has no backend %q; it has %s.", cut(c.Backend, 40), strings.Join(m.backends.Names(), ", "))
 	}
 	d := draft{m: m, a: a, st: notebook.New(notebook.ID(m.newID())), now: m.now()}
 	title := c.Title

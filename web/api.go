@@ -50,13 +50,16 @@ func decode(c echo.Context, v any) error {
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return err
+	var after error
+	if err == nil {
+		_, after = d.Token() // not More, which takes a bracket too many for an end
 	}
-	if err != nil {
-		return notebook.Errorf(notebook.Invalid, "The JSON does not fit: %s.", err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) { // not More, which takes a bracket too many for an end
+	switch _, tooLarge := errors.AsType[*http.MaxBytesError](errors.Join(err, after)); {
+	case tooLarge:
+		return errors.Join(err, after)
+	case err != nil:
+		return notebook.Errorf(notebook.Invalid, "The JSON does not fit: %s.", notebook.Misfit(err))
+	case !errors.Is(after, io.EOF):
 		return notebook.Errorf(notebook.Invalid, "Something follows the JSON value.")
 	}
 	return nil
@@ -211,7 +214,7 @@ func intParam(c echo.Context, name string, def int64) (int64, error) {
 	}
 	n, err := strconv.ParseInt(v, 10, 64)
 	if err != nil || n < 0 {
-		return 0, notebook.Errorf(notebook.Invalid, "%s must be a whole number, not negative.", name)
+		return 0, notebook.Errorf(notebook.Invalid, "The parameter %s is a whole number, not negative.", name)
 	}
 	return n, nil
 }

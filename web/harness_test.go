@@ -418,7 +418,7 @@ func wantProblem(t *testing.T, what string, a answer, status int, code string) {
 // nothing of the inside.
 func sentence(s string) bool {
 	return s != "" && strings.ToUpper(s[:1]) == s[:1] && strings.HasSuffix(s, ".") && !strings.HasSuffix(s, "..") &&
-		!strings.Contains(s, "sql") && !strings.Contains(s, "goroutine") && !strings.Contains(s, "sandbook/")
+		!strings.Contains(s, "SQL logic") && !strings.Contains(s, "goroutine") && !strings.Contains(s, "sandbook/")
 }
 
 // wantPage checks that an answer is a page with a sentence about what went wrong.

@@ -110,7 +110,7 @@ func (s *Server) outer(next echo.HandlerFunc) echo.HandlerFunc {
 				err = errors.New("panic in a handler")
 				s.handleError(err, c)
 			}
-			s.logger.LogAttrs(c.Request().Context(), slog.LevelDebug, "request", slog.String("method", c.Request().Method), slog.String("path", c.Request().URL.Path),
+			s.logger.LogAttrs(c.Request().Context(), slog.LevelDebug, "request", slog.String("method", c.Request().Method), slog.String("path", loggedPath(c)),
 				slog.Int("status", c.Response().Status), slog.Duration("took", time.Since(start)), slog.String("request_id", h.Get(echo.HeaderXRequestID)))
 		}()
 		if _, err := s.site.Addressed(c.Request()); err != nil {
@@ -123,6 +123,15 @@ func (s *Server) outer(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		return nil
 	}
+}
+
+// loggedPath is the path of a request without what may be a token: some people
+// put the token where its id belongs.
+func loggedPath(c echo.Context) string {
+	if c.Param("token") != "" {
+		return c.Path()
+	}
+	return c.Request().URL.Path
 }
 
 func (s *Server) secureHeaders(h http.Header, c echo.Context) {

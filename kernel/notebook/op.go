@@ -195,9 +195,22 @@ func DecodeOp(name string, p []byte) (Op, error) {
 	}
 	v, err := mk(p)
 	if err != nil {
-		return nil, Errorf(Invalid, "The arguments of %s do not fit: %s.", name, strings.TrimPrefix(err.Error(), "json: "))
+		return nil, Errorf(Invalid, "The arguments of %s do not fit: %s.", name, Misfit(err))
 	}
 	return v, nil
+}
+
+// Misfit is what a client is told of an error of encoding/json, as the end of a
+// sentence: our own types do not concern it, and what it sent is not repeated
+// at length.
+func Misfit(err error) string {
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		if e.Field == "" {
+			return "it cannot be a JSON " + e.Value
+		}
+		return clip(e.Field, 100) + " cannot be a JSON " + clip(e.Value, 100)
+	}
+	return clip(strings.TrimPrefix(err.Error(), "json: "), 200)
 }
 
 // Prepare fills in the ids an op leaves to the server, so that Decide stays

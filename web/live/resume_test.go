@@ -157,7 +157,7 @@ func TestRefusedUpgrades(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	id := s.notebook("print one")
-	const whole = "since must be a whole number, not negative."
+	const whole = "The parameter since is a whole number, not negative."
 	for _, tc := range []struct {
 		name string
 		id   notebook.ID
