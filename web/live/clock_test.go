@@ -127,6 +127,29 @@ func TestClientThatTakesNothing(t *testing.T) {
 	})
 }
 
+// slowLine is a connection that brings 80 KiB a second.
+type slowLine struct{ net.Conn }
+
+func (l slowLine) Read(p []byte) (int, error) {
+	<-time.After(100 * time.Millisecond)
+	return l.Conn.Read(p[:min(len(p), 8<<10)])
+}
+
+// A large notebook comes over a slow line, too.
+func TestLargeStateOverASlowLine(t *testing.T) {
+	inBubble(t, nil, func(p *pipe) {
+		for range 3 {
+			p.do(p.id, notebook.InsertCell{Source: strings.Repeat("x", notebook.MaxSource)})
+		}
+		c := p.dialOver(slowLine{p.conn()}, "")
+		result(t, c.insert("small"))
+		if c.start == nil || len(c.start.Cells) != 4 {
+			t.Errorf("the state is %+v", c.start)
+		}
+		_ = c.ws.CloseNow()
+	})
+}
+
 // A client that stops in the middle of a message does not hold the server up.
 func TestHalfAMessageAtTheEnd(t *testing.T) {
 	inBubble(t, nil, func(p *pipe) {
@@ -307,6 +330,34 @@ func TestServerFaults(t *testing.T) {
 			result(t, c.insert("x"))
 			_ = c.ws.CloseNow()
 		})
+	})
+}
+
+// during is a log in which something happens just before it is read.
+type during struct {
+	kernel.Log
+	happens func()
+}
+
+func (l during) Events(ctx context.Context, id notebook.ID, since int64, limit int) ([]notebook.Event, error) {
+	l.happens()
+	return l.Log.Events(ctx, id, since, limit)
+}
+
+// What happens while a client is told what it missed comes after it, once.
+func TestEventsThatComeWhileResuming(t *testing.T) {
+	var add func()
+	inBubble(t, func(o *live.Options) { o.Log = during{o.Log, add} }, func(p *pipe) {
+		add = func() { p.do(p.id, notebook.InsertCell{Source: "meanwhile"}) }
+		for since := range int64(3) {
+			c := p.dial(fmt.Sprint("since=", since))
+			c.reach(p.session(p.id).State().Seq + 1)
+			add()
+			last := p.session(p.id).State().Seq
+			c.reach(last)
+			sameEvents(t, fmt.Sprint("since ", since), c.evs, p.events(p.id)[since:])
+			_ = c.ws.CloseNow()
+		}
 	})
 }
 

@@ -413,7 +413,7 @@ func (c *client) step(ctx context.Context) error {
 	}
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal(b, &m); err != nil || kind != websocket.MessageText {
-		return fmt.Errorf("%w: %s", errOdd, b)
+		return fmt.Errorf("%w: %.300s", errOdd, b)
 	}
 	switch {
 	case m["hello"] != nil:
@@ -422,7 +422,7 @@ func (c *client) step(ctx context.Context) error {
 		}
 		return json.Unmarshal(m["hello"], &c.hello)
 	case c.hello == nil:
-		return fmt.Errorf("%w: %s before hello", errOdd, b)
+		return fmt.Errorf("%w: %.300s before hello", errOdd, b)
 	case m["state"] != nil:
 		c.start = &notebook.State{}
 		return json.Unmarshal(m["state"], c.start)
@@ -438,7 +438,7 @@ func (c *client) step(ctx context.Context) error {
 			return err
 		}
 		if (a.OK == nil) == (a.Error == nil) {
-			return fmt.Errorf("%w: %s is neither ok nor an error", errOdd, b)
+			return fmt.Errorf("%w: %.300s is neither ok nor an error", errOdd, b)
 		}
 		id := string(m["id"])
 		a.times = c.answers[id].times + 1
@@ -455,7 +455,7 @@ func (c *client) step(ctx context.Context) error {
 		}
 		c.patches = append(c.patches, p)
 	default:
-		return fmt.Errorf("%w: %s", errOdd, b)
+		return fmt.Errorf("%w: %.300s", errOdd, b)
 	}
 	return nil
 }

@@ -92,7 +92,12 @@ func (p *pipe) conn() net.Conn {
 
 func (p *pipe) dial(query string) *client {
 	p.t.Helper()
-	tr := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return p.conn(), nil }}
+	return p.dialOver(p.conn(), query)
+}
+
+func (p *pipe) dialOver(conn net.Conn, query string) *client {
+	p.t.Helper()
+	tr := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }}
 	c, err := dial(p.t, "ws://sandbook/?"+query, &websocket.DialOptions{HTTPClient: &http.Client{Transport: tr}, Subprotocols: []string{live.Subprotocol}})
 	if err != nil {
 		p.t.Fatal(err)

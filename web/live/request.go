@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"strings"
 	"unicode/utf8"
 
 	"sandbook/kernel/notebook"
@@ -56,7 +54,7 @@ func decode(text bool, b []byte) (request, error) {
 	}
 	switch {
 	case err != nil:
-		return r, notebook.Errorf(notebook.Invalid, "The message does not fit: %s.", reason(err))
+		return r, notebook.Errorf(notebook.Invalid, "The message does not fit: %s.", notebook.Misfit(err))
 	case m.Pong != nil && m.Op == "" && m.ID == nil:
 		return r, nil
 	case r.id == nil:
@@ -81,7 +79,7 @@ func decodeQuestion(name string, op wire.Op, args json.RawMessage) (*wire.Reques
 	}
 	if len(args) > 0 {
 		if err := strictly(args, &a); err != nil {
-			return nil, notebook.Errorf(notebook.Invalid, "The arguments of %s do not fit: %s.", name, reason(err))
+			return nil, notebook.Errorf(notebook.Invalid, "The arguments of %s do not fit: %s.", name, notebook.Misfit(err))
 		}
 	}
 	return &wire.Request{Op: op, Code: a.Code, Pos: a.Pos, Level: a.Level, Path: a.Path, Limit: maxListed}, nil
@@ -96,20 +94,6 @@ func strictly(b []byte, v any) error {
 		err = errors.New("there is more than one value")
 	}
 	return err
-}
-
-// reason says what does not fit, without the names of our types.
-func reason(err error) string {
-	e, ok := errors.AsType[*json.UnmarshalTypeError](err)
-	if !ok {
-		return strings.TrimPrefix(err.Error(), "json: ")
-	}
-	kind, _, _ := strings.Cut(e.Value, " ") // it may be "number 1.5"
-	got := map[string]string{"array": "a list", "object": "an object", "bool": "true or false", "number": "this number", "string": "a string"}[kind]
-	if e.Field == "" {
-		return "an object is wanted, not " + got
-	}
-	return fmt.Sprintf("%q cannot be %s", e.Field, got)
 }
 
 // isID reports whether a JSON value can name a request.

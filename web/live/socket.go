@@ -42,7 +42,8 @@ const (
 	replayPage   = 100
 	outQueue     = 128
 	maxQuestions = 8                // answered at the same time
-	writeTime    = 10 * time.Second // for a client to take one message
+	writeTime    = 10 * time.Second // for a client to take a message
+	slowestLine  = 64 << 10         // bytes a second it takes of a long one
 	closeTime    = 5 * time.Second  // for a client to answer that the socket closes
 	pingEvery    = 20 * time.Second
 	questionTime = 20 * time.Second
@@ -343,7 +344,7 @@ func (s *socket) sendJSON(ctx context.Context, v any) error {
 	if err != nil {
 		return err
 	}
-	wctx, cancel := context.WithTimeout(ctx, writeTime)
+	wctx, cancel := context.WithTimeout(ctx, writeTime+time.Duration(len(b))*time.Second/slowestLine)
 	defer cancel()
 	if err := s.ws.Write(wctx, websocket.MessageText, b); err != nil {
 		return fmt.Errorf("%w: %w", errSend, err)
