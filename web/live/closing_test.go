@@ -35,6 +35,7 @@ func TestSlowReader(t *testing.T) {
 		}
 		result(t, other.insert(fmt.Sprint(i, strings.Repeat(" ", 200))))
 	}
+	_ = slow.conn.SetReadBuffer(1 << 20) // now it reads as fast as it can
 	slow.wantClosed(live.StatusSlow, "too slow: resume from the last seq")
 	if got := len(slow.evs); got >= n {
 		t.Errorf("the slow reader got all %d events before it was closed", got)

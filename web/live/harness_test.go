@@ -312,17 +312,20 @@ func (s *server) tryDial(id notebook.ID, d dialing) (*client, error) {
 	if d.bare {
 		o.Subprotocols = nil
 	}
+	var conn *net.TCPConn
 	if d.narrow {
 		o.HTTPClient = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 			if err == nil {
-				err = c.(*net.TCPConn).SetReadBuffer(4 << 10)
+				conn = c.(*net.TCPConn)
+				err = conn.SetReadBuffer(4 << 10)
 			}
 			return c, err
 		}}}
 	}
 	c, err := dial(s.t, s.http.URL+"/api/v1/notebooks/"+string(id)+"/live?"+d.query, o)
 	if err == nil {
+		c.conn = conn
 		s.t.Cleanup(func() { _ = c.ws.CloseNow() })
 	}
 	return c, err
@@ -377,6 +380,7 @@ type client struct {
 	patches []patchMessage
 	next    int
 	waits   time.Duration // at most, for what it is told to wait for
+	conn    *net.TCPConn  // of a narrow one
 }
 
 type hello struct {
