@@ -22,6 +22,7 @@ type client struct {
 	next    uint64
 	replies map[uint64]chan wire.Reply
 	streams map[uint32]*sink
+	events  chan wire.Event // as many as a row can be interested in; the rest is dropped
 	err     error
 	done    chan struct{}
 
@@ -38,7 +39,7 @@ type sink struct {
 const maxOutput = 16 << 20
 
 func connect(conn io.ReadWriteCloser) (*client, error) {
-	c := &client{conn: conn, replies: map[uint64]chan wire.Reply{}, streams: map[uint32]*sink{}, done: make(chan struct{})}
+	c := &client{conn: conn, replies: map[uint64]chan wire.Reply{}, streams: map[uint32]*sink{}, events: make(chan wire.Event, 1024), done: make(chan struct{})}
 	b, err := wire.AppendJSON(nil, wire.KindHello, 0, wire.Hello{Version: wire.Version})
 	if err != nil {
 		return nil, err
@@ -77,6 +78,13 @@ func (c *client) read(r *wire.Reader) {
 		}
 		c.mu.Lock()
 		switch f.Kind {
+		case wire.KindEvent:
+			if e, err := wire.ParseEvent(f.Payload); err == nil {
+				select {
+				case c.events <- e:
+				default:
+				}
+			}
 		case wire.KindReply:
 			var rep wire.Reply
 			if json.Unmarshal(f.Payload, &rep) == nil && c.replies[rep.ID] != nil {
@@ -210,6 +218,52 @@ func (c *client) request(ctx context.Context, req wire.Request) (wire.Reply, err
 		return wire.Reply{}, c.err
 	case <-ctx.Done():
 		return wire.Reply{}, ctx.Err()
+	}
+}
+
+// startKernel starts a kernel and waits until it is ready.
+func (c *client) startKernel(ctx context.Context) error {
+	rep, err := c.request(ctx, wire.Request{Op: wire.OpStart, Gen: 1, Start: &wire.StartKernel{Language: "python"}})
+	if err == nil && rep.Error != "" {
+		err = errors.New(rep.Error)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = c.event(ctx, func(e wire.Event) bool { return e.Type == wire.EventReady })
+	return err
+}
+
+// runCell runs code in the kernel and waits for its end.
+func (c *client) runCell(ctx context.Context, id, code string) (wire.RunEnd, error) {
+	var end wire.RunEnd
+	rep, err := c.request(ctx, wire.Request{Op: wire.OpRun, Run: &wire.Run{ID: id, Code: code}})
+	if err == nil && rep.Error != "" {
+		err = errors.New(rep.Error)
+	}
+	if err != nil {
+		return end, err
+	}
+	e, err := c.event(ctx, func(e wire.Event) bool { return e.Type == wire.EventRunEnd && e.Run == id })
+	if err != nil {
+		return end, err
+	}
+	return end, json.Unmarshal(e.Content, &end)
+}
+
+// event waits for an event.
+func (c *client) event(ctx context.Context, wanted func(wire.Event) bool) (wire.Event, error) {
+	for {
+		select {
+		case e := <-c.events:
+			if wanted(e) {
+				return e, nil
+			}
+		case <-c.done:
+			return wire.Event{}, fmt.Errorf("connection to the guest: %w", c.err)
+		case <-ctx.Done():
+			return wire.Event{}, ctx.Err()
+		}
 	}
 }
 

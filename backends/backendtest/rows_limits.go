@@ -40,6 +40,7 @@ func limitRows() []row {
 		{id: "C05", sev: Escape, title: "the clock cannot be set", run: (*T).clock},
 		{id: "E01", sev: SelfDoS, title: "open files end at the limit", run: (*T).openFiles},
 		{id: "E02", sev: HostDoS, title: "descriptors in flight are bounded", run: (*T).inFlight},
+		{id: "E05", sev: PeerDoS, title: "descriptors in flight keep no kernel from its next run", run: (*T).runsWithDescriptorsInFlight},
 		{id: "E03", sev: PeerDoS, title: "the kernel's per-user quotas are not shared", run: (*T).userQuotas},
 		{id: "E04", sev: HostLeak, title: "a program starts with its three descriptors only", run: (*T).descriptors},
 	}
@@ -344,6 +345,45 @@ except OSError as e:
 		t.Errorf("%q in flight", out)
 	}
 	t.alive(b)
+}
+
+// runsWithDescriptorsInFlight: Linux counts descriptors in flight per host user
+// and refuses the next ones of whoever sends. A run is handed to its kernel with
+// two; it hung for ever, in every sandbox of the same host user.
+func (t *T) runsWithDescriptorsInFlight() {
+	if t.opts.Python == "" {
+		t.unenforced("the backend's runtime has no Python")
+	}
+	a, b := t.open(t, backends.Spec{}), t.open(t, backends.Spec{})
+	for _, box := range []*box{a, b} {
+		if err := box.startKernel(t.ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end, err := a.runCell(t.ctx, "fill", `
+import socket, array, os
+keep = []
+fd = os.open("/dev/null", os.O_RDONLY)
+try:
+    for _ in range(200):
+        keep.append(socket.socketpair())
+        keep[-1][0].setblocking(False)
+        try:
+            while True: keep[-1][0].sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd] * 200))])
+        except BlockingIOError: pass
+except OSError as e:
+    assert e.errno == 109, e
+else:
+    raise SystemError("all of them were taken")
+`)
+	if err != nil || end.Status != wire.RunOK {
+		t.Fatalf("fill the user's share: %+v %v", end, err)
+	}
+	for name, box := range map[string]*box{"its own kernel": a, "a neighbour's": b} {
+		if end, err := box.runCell(t.ctx, "next", "print(1)"); err != nil || end.Status != wire.RunOK {
+			t.Errorf("the next run of %s: %+v %v", name, end, err)
+		}
+	}
 }
 
 func (t *T) userQuotas() {

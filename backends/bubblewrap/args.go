@@ -173,7 +173,8 @@ func argv(spec backends.Spec) []string {
 	return append(out,
 		"--listen-fd", strconv.Itoa(job.FDListen),
 		"--workspace", "/work",
-		"--orphan", spec.Limits.Orphan.String())
+		"--orphan", spec.Limits.Orphan.String(),
+		"--files", strconv.FormatInt(spec.Limits.OpenFiles, 10))
 }
 
 // reserved are the places in a sandbox that a mount may not cover.

@@ -34,7 +34,13 @@ type driver struct {
 	busy  bool // write is sending one
 	ready *sync.Cond
 	done  bool
+
+	send   sender
+	failed func(error) // called once when requests cannot be sent any more
 }
+
+// sender sends some of the data, with the descriptors if there are any.
+type sender func(fd int, data []byte, fds []int, flags int) (int, error)
 
 // downMessage is a request to the driver; the descriptors are closed once sent.
 type downMessage struct {
@@ -106,7 +112,7 @@ func startDriver(p *procs, spec wire.StartKernel, dir string) (*driver, error) {
 	// The kernel is what the system should end when memory runs out, not us.
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("1000"), 0)
 	_ = syscall.SetNonblock(in[1], true)
-	d := &driver{pid: pid, ended: ended, requests: sock[0], up: upR, input: in[1], out: outR, err: errR}
+	d := &driver{pid: pid, ended: ended, requests: sock[0], up: upR, input: in[1], out: outR, err: errR, send: sendSome}
 	d.ready = sync.NewCond(&d.mu)
 	d.queue = []downMessage{{data: preamble}}
 	return d, nil
@@ -253,7 +259,7 @@ func (d *driver) request(v any, fds ...int) {
 	m := downMessage{data: data, fds: fds}
 	if len(d.queue) == 0 && !d.busy {
 		// The driver waits for us as a rule, and there is room.
-		n, err := sendSome(d.requests, m.data, m.fds, syscall.MSG_DONTWAIT)
+		n, err := d.send(d.requests, m.data, m.fds, syscall.MSG_DONTWAIT)
 		if n > 0 {
 			closeAll(m.fds)
 			m.data, m.fds = m.data[n:], nil
@@ -285,12 +291,16 @@ func (d *driver) write() {
 		d.queue = d.queue[1:]
 		d.busy = true
 		d.mu.Unlock()
-		err := sendAll(d.requests, m.data, m.fds)
+		err := d.sendAll(m.data, m.fds)
 		closeAll(m.fds)
 		d.mu.Lock()
 		d.busy = false
+		stopped := d.done
 		d.done = d.done || err != nil
 		d.mu.Unlock()
+		if err != nil && !stopped {
+			d.failed(err)
+		}
 	}
 }
 
@@ -308,9 +318,16 @@ func (d *driver) close() {
 	closeAll([]int{d.requests, d.up, d.input})
 }
 
-func sendAll(fd int, data []byte, fds []int) error {
+// sendAll sends a request. The system refuses descriptors while the user has
+// too many of them on the way to others, which code can do at will; then the
+// request goes without.
+func (d *driver) sendAll(data []byte, fds []int) error {
 	for len(data) > 0 {
-		n, err := sendSome(fd, data, fds, 0)
+		n, err := d.send(d.requests, data, fds, 0)
+		if errors.Is(err, syscall.ETOOMANYREFS) && len(fds) > 0 {
+			fds = nil
+			continue
+		}
 		if err != nil {
 			return err
 		}

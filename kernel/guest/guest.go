@@ -35,6 +35,10 @@ type Options struct {
 	// Processes bounds what kernels and commands may start, threads included,
 	// so that the guest keeps room for its own. 0: not bounded here.
 	Processes uint64
+	// Files bounds the descriptors of each process of theirs. Those in flight
+	// between processes count against it too, all of the user's together, so
+	// the guest should have a larger limit. 0: not bounded here.
+	Files uint64
 	// Posture is what the self-check found; it is passed on as it stands.
 	Posture []wire.Check
 }
@@ -80,7 +84,7 @@ func Run(opts Options) (int, error) {
 		return 1, err
 	}
 	g := &guest{
-		opts: opts, spool: newSpool(opts.Spool), procs: newProcs(opts.Processes), ws: ws,
+		opts: opts, spool: newSpool(opts.Spool), procs: newProcs(bounds{processes: opts.Processes, files: opts.Files}), ws: ws,
 		seen: map[string]struct{}{}, quiet: time.Now(), exit: make(chan int, 1),
 	}
 	go g.accept()

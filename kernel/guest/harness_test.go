@@ -24,6 +24,9 @@ import (
 const asGuest = "SANDBOOK_TEST_AS_GUEST"
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == boundedWord {
+		os.Exit(Main(os.Args[1:]))
+	}
 	if os.Getenv(asGuest) != "" {
 		_ = os.Unsetenv(asGuest)
 		os.Exit(Main(os.Args[1:]))

@@ -59,6 +59,8 @@ type kernel struct {
 	questions map[uint64]*question
 	up        []byte // records not parsed yet
 	upEnded   time.Time
+	cut       time.Time // since when requests cannot be sent, for cutWhy
+	cutWhy    string
 	join      joiner
 	paused    bool
 	dead      *exit
@@ -111,6 +113,12 @@ func newKernel(gen int, d *driver, s *spool, p *procs, grace time.Duration) (*ke
 		gone: make(chan struct{}), ready: time.Now().Add(startWithin),
 		runs: map[uint32]*output{}, pipes: map[int]*printPipe{},
 		questions: map[uint64]*question{}, buf: make([]byte, readSize),
+	}
+	d.failed = func(err error) {
+		k.post(func() {
+			k.cut = time.Now()
+			k.cutWhy = fmt.Sprintf("Nothing can be handed to the kernel any more (%v), so it was ended.", cause(err))
+		})
 	}
 	k.watch(d.out, 0, "stdout")
 	k.watch(d.err, 0, "stderr")
@@ -451,6 +459,9 @@ func (k *kernel) deadline() time.Time {
 	if !k.upEnded.IsZero() {
 		soonest(k.upEnded.Add(eofGrace))
 	}
+	if !k.cut.IsZero() {
+		soonest(k.cut.Add(eofGrace))
+	}
 	if r := k.run; r != nil {
 		if !r.timedOut {
 			soonest(r.deadline)
@@ -479,6 +490,10 @@ func (k *kernel) tick(now time.Time) {
 	if !k.upEnded.IsZero() && due(k.upEnded.Add(eofGrace)) {
 		k.upEnded = now.Add(time.Hour)
 		k.end("The code closed the channel to the notebook, or replaced the interpreter with another program, so the kernel was ended.", false)
+	}
+	if !k.cut.IsZero() && due(k.cut.Add(eofGrace)) {
+		k.cut = now.Add(time.Hour) // a kernel that has ended by itself says so first
+		k.end(k.cutWhy, false)
 	}
 	if r := k.run; r != nil {
 		if !r.timedOut && due(r.deadline) {

@@ -17,6 +17,9 @@ import (
 // Main is the guest program: it reads the arguments, looks at the walls, and
 // serves until it is told to end. It returns the exit code.
 func Main(args []string) int {
+	if len(args) > 0 && args[0] == boundedWord {
+		return runBounded(args[1:])
+	}
 	runtime.GOMAXPROCS(1)
 	// Nothing but the host ends the guest. As the first process it would be
 	// spared most signals; elsewhere user code could send them.
@@ -43,6 +46,7 @@ func parse(args []string) (Options, error) {
 	fs.Int64Var(&opts.Spool, "spool", 64<<20, "bytes of events kept for the host")
 	fs.DurationVar(&opts.Grace, "grace", 2*time.Second, "time between two stages of an interrupt")
 	fs.Uint64Var(&opts.Processes, "processes", 0, "processes and threads that kernels and commands may start")
+	fs.Uint64Var(&opts.Files, "files", 0, "open files of each process of kernels and commands")
 	if err := fs.Parse(args); err != nil {
 		return opts, err
 	}

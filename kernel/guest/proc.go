@@ -19,7 +19,7 @@ type procs struct {
 	mu      sync.Mutex
 	waiters map[int]chan exit
 	groups  map[int]struct{} // leaders of commands, not of a kernel
-	limit   uint64           // processes a kernel or command may make the user have; 0: not bounded here
+	bounds  bounds           // of kernels and commands
 }
 
 // exit is how a process ended.
@@ -28,8 +28,8 @@ type exit struct {
 	usage  syscall.Rusage
 }
 
-func newProcs(limit uint64) *procs {
-	p := &procs{limit: limit, waiters: map[int]chan exit{}, groups: map[int]struct{}{}}
+func newProcs(b bounds) *procs {
+	p := &procs{bounds: b, waiters: map[int]chan exit{}, groups: map[int]struct{}{}}
 	child := make(chan os.Signal, 1)
 	signal.Notify(child, syscall.SIGCHLD)
 	// The loop ends with the program: a first process always reaps.
@@ -62,12 +62,32 @@ func (p *procs) reap() {
 	}
 }
 
-// start runs a program in a new session. The channel gets its end.
+// start runs a program in a new session, within the bounds. The channel gets
+// its end.
 func (p *procs) start(argv []string, attr *syscall.ProcAttr, command bool) (int, <-chan exit, error) {
 	if attr.Sys == nil {
 		attr.Sys = &syscall.SysProcAttr{}
 	}
 	attr.Sys.Setsid = true
+	var started *report
+	if p.bounds != (bounds{}) {
+		var err error
+		if argv, attr, started, err = p.bounds.wrap(argv, attr); err != nil {
+			return 0, nil, err
+		}
+		defer started.close()
+	}
+	pid, ch, err := p.fork(argv, attr, command)
+	if err != nil || started == nil {
+		return pid, ch, err
+	}
+	if err := started.wait(pid); err != nil {
+		return 0, nil, err
+	}
+	return pid, ch, nil
+}
+
+func (p *procs) fork(argv []string, attr *syscall.ProcAttr, command bool) (int, <-chan exit, error) {
 	ch := make(chan exit, 1)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,9 +96,6 @@ func (p *procs) start(argv []string, attr *syscall.ProcAttr, command bool) (int,
 		return 0, nil, err
 	}
 	p.waiters[pid] = ch
-	if p.limit > 0 {
-		limitProcesses(pid, p.limit)
-	}
 	if command {
 		p.groups[pid] = struct{}{}
 	}
@@ -250,14 +267,4 @@ func peakMemory(pid int) int64 {
 		}
 	}
 	return 0
-}
-
-// limitProcesses keeps a process and its children from taking every process
-// there may be in the sandbox: the guest, which is of the same user, needs some
-// itself, or it would end with the first thread it cannot make. The control
-// group is the limit that counts; this one only leaves room below it.
-func limitProcesses(pid int, n uint64) {
-	const rlimitNproc = 6
-	limit := [2]uint64{n, n}
-	_, _, _ = syscall.RawSyscall6(syscall.SYS_PRLIMIT64, uintptr(pid), rlimitNproc, uintptr(unsafe.Pointer(&limit)), 0, 0, 0) //nolint:gosec // the kernel only reads it
 }

@@ -48,9 +48,30 @@ func limits(j job.Job) error {
 	}
 	return errors.Join(
 		set(syscall.RLIMIT_CORE, 0),
-		set(syscall.RLIMIT_NOFILE, j.Files),
+		limitFiles(uint64(j.Files)), //nolint:gosec // positive
 		set(syscall.RLIMIT_FSIZE, j.Workspace),
 	)
+}
+
+// guestFiles is how many more descriptors the guest may have than what it
+// starts, which it limits itself. Descriptors in flight are counted per host
+// user and refused by the limit of who sends: with a larger one the guest can
+// still hand over its own when code has as many in flight as it may.
+const guestFiles = 16 << 10
+
+// limitFiles sets the limit of open files, as far as this process may have so
+// many.
+func limitFiles(n uint64) error {
+	var have syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &have); err != nil {
+		return err
+	}
+	want := syscall.Rlimit{Cur: n + guestFiles, Max: n + guestFiles}
+	err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &want)
+	if !errors.Is(err, syscall.EPERM) || have.Max >= want.Max {
+		return err
+	}
+	return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: have.Max, Max: have.Max})
 }
 
 // dataFD is the reading end of a pipe that holds b.
