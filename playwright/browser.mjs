@@ -55,10 +55,10 @@ export async function run(page, source) {
   return id
 }
 
-export const done = (page, id) => page.waitForFunction((id) => /ran \d/.test(document.getElementById(id + '-head').innerText), id, { timeout: 45000 })
-export const shows = (page, id, text, timeout = 30000) => page.waitForFunction(([id, text]) => document.getElementById(id + '-outputs')?.innerText.includes(text), [id, text], { timeout })
-export const outputs = (page, id) => page.locator(`#${id}-outputs`).innerText()
-export const printed = async (page, id) => (await page.locator(`#${id}-outputs pre`).first().textContent()).trim().split('\n')
+export const done = (page, id) => page.waitForFunction((id) => /ran \d/.test(document.getElementById(id + ':head').innerText), id, { timeout: 45000 })
+export const shows = (page, id, text, timeout = 30000) => page.waitForFunction(([id, text]) => document.getElementById(id + ':outputs')?.innerText.includes(text), [id, text], { timeout })
+export const outputs = (page, id) => page.locator(`[id="${id}:outputs"]`).innerText()
+export const printed = async (page, id) => (await page.locator(`[id="${id}:outputs"] pre`).first().textContent()).trim().split('\n')
 
 // clean fails if the page did what no page may do.
 export function clean(page) { assert.deepEqual(page.faults, []) }

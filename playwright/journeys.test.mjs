@@ -26,15 +26,15 @@ test('first run: the link, the demo notebook, a table and a plot', async () => {
   await connected(page)
   await accessible(page, 'notebook, idle')
   const cells = await page.locator('article').evaluateAll((a) => a.map((x) => x.id))
-  await page.locator(`#${cells[1]} pre.source`).click()
-  await page.locator(`#${cells[1]} .cm-content`).waitFor()
+  await page.locator(`[id="${cells[1]}"] pre.source`).click()
+  await page.locator(`[id="${cells[1]}"] .cm-content`).waitFor()
   await page.keyboard.press('Shift+Enter')
   await done(page, cells[1])
   assert.match(await outputs(page, cells[1]), /September\s+1490/)
   assert.equal(await page.evaluate(() => document.activeElement.id), cells[2])
   await page.keyboard.press('Shift+Enter')
   await done(page, cells[2])
-  await page.waitForFunction((id) => document.querySelector(`#${id} img.out-image`)?.naturalWidth > 100, cells[2])
+  await page.waitForFunction((id) => document.querySelector(`[id="${id}"] img.out-image`)?.naturalWidth > 100, cells[2])
   assert.match(await page.locator('#kernel').innerText(), /Python 3.*bubblewrap, (\d+) of \1 checks/s)
   await page.evaluate(() => window.scrollTo(0, 0))
   await page.mouse.move(5, 5)
@@ -47,7 +47,7 @@ inNotebook('output comes while it runs, a progress bar is one line', async (page
   const id = await run(page, "import time\nfor i in range(30):\n    print(f'\\rstep {i}', end=''); time.sleep(0.1)\nprint('\\ndone')")
   await shows(page, id, 'step 5')
   assert.ok(!(await outputs(page, id)).includes('done'), 'it is still running')
-  await page.locator(`#${id} .elapsed`).waitFor()
+  await page.locator(`[id="${id}"] .elapsed`).waitFor()
   await accessible(page, 'notebook, running')
   await done(page, id)
   assert.deepEqual(await printed(page, id), ['step 29', 'done'])
@@ -56,10 +56,10 @@ inNotebook('output comes while it runs, a progress bar is one line', async (page
 inNotebook('interrupt stops a loop and keeps what the kernel knows', async (page) => {
   await done(page, await run(page, 'x = 42'))
   const id = await run(page, 'while True: pass')
-  await page.locator(`#${id} .elapsed`).waitFor()
+  await page.locator(`[id="${id}"] .elapsed`).waitFor()
   await page.getByTestId('interrupt').click()
   await done(page, id)
-  assert.match(await page.locator(`#${id}-head`).innerText(), /interrupted/)
+  assert.match(await page.locator(`[id="${id}:head"]`).innerText(), /interrupted/)
   const last = await run(page, 'x')
   await shows(page, last, '42')
 })
@@ -89,9 +89,9 @@ inNotebook('two tabs: one document, and a conflict shows both texts', async (pag
   await connected(other)
   await shows(other, id, 'shared')
   for (const p of [page, other]) {
-    await p.locator(`#${id} .who`).click()
+    await p.locator(`[id="${id}"] .who`).click()
     await p.keyboard.press('Enter')
-    await p.locator(`#${id} .cm-content`).waitFor()
+    await p.locator(`[id="${id}"] .cm-content`).waitFor()
   }
   await Promise.all([page.keyboard.type('AAA'), other.keyboard.type('BBB')])
   await Promise.race([page.locator('dialog[open]').waitFor(), other.locator('dialog[open]').waitFor()])
@@ -130,10 +130,10 @@ inNotebook('cells: add, kinds, move, split, merge, delete and undo, by the keys'
   await page.keyboard.press('m')
   await page.waitForFunction((id) => document.getElementById(id).dataset.kind === 'markdown', second)
   await page.keyboard.press('Shift+Enter')
-  await page.waitForFunction((id) => document.querySelector(`#${id} h1`)?.textContent === 'Heading' && document.querySelector(`#${id} .katex`), second)
-  await page.locator(`#${first} .who`).click()
+  await page.waitForFunction((id) => document.querySelector(`[id="${id}"] h1`)?.textContent === 'Heading' && document.querySelector(`[id="${id}"] .katex`), second)
+  await page.locator(`[id="${first}"] .who`).click()
   await page.keyboard.press('Enter')
-  await page.locator(`#${first} .cm-content`).waitFor()
+  await page.locator(`[id="${first}"] .cm-content`).waitFor()
   await page.keyboard.press('Control+Home')
   await page.keyboard.press('ArrowDown')
   await page.keyboard.press('Control+Shift+Minus')
@@ -147,7 +147,7 @@ inNotebook('cells: add, kinds, move, split, merge, delete and undo, by the keys'
   await page.keyboard.press('d')
   await page.waitForFunction((id) => !document.getElementById(id), first)
   await page.keyboard.press('z')
-  await page.locator(`#${first}`).waitFor()
+  await page.locator(`[id="${first}"]`).waitFor()
   await page.keyboard.press('h')
   await page.locator('#shortcuts[open]').waitFor()
   await accessible(page, 'shortcuts')
@@ -171,14 +171,14 @@ inNotebook('a flood is cut with an exact count, and the page stays small', async
   await shows(page, id, 'line 199999', 60000)
   const r = await page.evaluate((id) => ({
     nodes: document.getElementsByTagName('*').length,
-    lines: [...document.querySelectorAll(`#${id}-outputs pre`)].map((p) => p.textContent.trim().split('\n')),
-    gap: document.querySelector(`#${id} .gap`).innerText,
+    lines: [...document.querySelectorAll(`[id="${id}:outputs"] pre`)].map((p) => p.textContent.trim().split('\n')),
+    gap: document.querySelector(`[id="${id}"] .gap`).innerText,
   }), id)
   assert.ok(r.nodes < 6000, `${r.nodes} elements`)
   const shown = r.lines.flat().length
   const said = Number(/([\d,]+) lines/.exec(r.gap)[1].replaceAll(',', ''))
   assert.equal(shown + said, 200000, r.gap)
-  const all = await page.evaluate(async (id) => (await fetch(document.querySelector(`#${id} .gap a`).href)).text(), id)
+  const all = await page.evaluate(async (id) => (await fetch(document.querySelector(`[id="${id}"] .gap a`).href)).text(), id)
   assert.equal(all.trim().split('\n').length, 200000)
 })
 
@@ -189,15 +189,15 @@ let r; try { r = 'reached ' + parent.document.title } catch (e) { r = e.name }
 document.getElementById('x').textContent = 'drawn ' + (1+1) + ' ' + r + ' ' + self.origin
 </script>''')`)
   await done(page, id)
-  await page.locator(`#${id} .active`).scrollIntoViewIfNeeded()
-  await page.locator(`#${id} .active.drawn`).waitFor()
-  assert.equal(await page.frameLocator(`#${id} iframe`).locator('#x').innerText(), 'drawn 2 SecurityError null')
+  await page.locator(`[id="${id}"] .active`).scrollIntoViewIfNeeded()
+  await page.locator(`[id="${id}"] .active.drawn`).waitFor()
+  assert.equal(await page.frameLocator(`[id="${id}"] iframe`).locator('#x').innerText(), 'drawn 2 SecurityError null')
   const plot = await run(page, `from IPython.display import display
 display({'application/vnd.plotly.v1+json': {'data': [{'y': [1, 3, 2], 'type': 'scatter'}], 'layout': {'height': 300}}, 'text/plain': 'a plot'}, raw=True)`)
   await done(page, plot)
-  await page.locator(`#${plot} .active`).scrollIntoViewIfNeeded()
-  await page.locator(`#${plot} .active.drawn`).waitFor({ timeout: 30000 })
-  await page.frameLocator(`#${plot} iframe`).locator('.main-svg').first().waitFor()
+  await page.locator(`[id="${plot}"] .active`).scrollIntoViewIfNeeded()
+  await page.locator(`[id="${plot}"] .active.drawn`).waitFor({ timeout: 30000 })
+  await page.frameLocator(`[id="${plot}"] iframe`).locator('.main-svg').first().waitFor()
 })
 
 inNotebook('export and import give the same notebook', async (page) => {

@@ -91,7 +91,7 @@ func TestAppendAndLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := append(evs(1, notebook.Created{Title: "Title of n1", Language: "python"}, notebook.CellInserted{Cell: "c1", Kind: notebook.CodeCell, Source: "1+1"}), more...)
-	if d := cmp.Diff(notebook.Loaded{Events: want, Cursor: notebook.Cursor{Boot: 2, Seq: 77}}, l); d != "" {
+	if d := cmp.Diff(notebook.Loaded{Events: want, Cursor: notebook.Cursor{Boot: 2, Seq: 77}, Bytes: l.Bytes}, l); d != "" {
 		t.Fatal(d)
 	}
 	got, err := s.Events(ctx, "n1", 1, 2)

@@ -118,6 +118,7 @@ func (s *Server) outer(next echo.HandlerFunc) echo.HandlerFunc {
 			s.handleError(echo.NewHTTPError(http.StatusMisdirectedRequest), c)
 			return nil
 		}
+		defer pace(c)()
 		if err := next(c); err != nil {
 			s.handleError(err, c)
 		}

@@ -24,8 +24,8 @@ export class Cells {
   // ---- finding ----
 
   private list(): HTMLElement[] { return all("#cells > article"); }
-  private el(cell = this.sel): HTMLElement | null { return cell ? byId("cell-" + cell) : null; }
-  private id(el: Element): string { return el.id.replace(/^cell-/, ""); }
+  private el(cell = this.sel): HTMLElement | null { return cell ? byId("cell:" + cell) : null; }
+  private id(el: Element): string { return el.id.replace(/^cell:/, ""); }
   private kind(cell = this.sel): string { return this.el(cell)?.dataset["kind"] ?? ""; }
   private neighbour(by: number, cell = this.sel): string {
     const cells = this.list(), i = cells.findIndex((c) => this.id(c) === cell);

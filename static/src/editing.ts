@@ -71,7 +71,7 @@ export class Editing {
     } catch { /* storage is full or off */ }
   }
 
-  private article(cell: string): HTMLElement | null { return byId("cell-" + cell); }
+  private article(cell: string): HTMLElement | null { return byId("cell:" + cell); }
 
   private draft(cell: string): Draft | null {
     const d = this.drafts.get(cell);
@@ -105,7 +105,7 @@ export class Editing {
   private async mount(cell: string): Promise<Editor | null> {
     if (this.readonly) return null;
     const { mount } = await import("./editor");
-    const article = this.article(cell), src = byId(`cell-${cell}-src`), d = this.draft(cell);
+    const article = this.article(cell), src = byId(`cell:${cell}:src`), d = this.draft(cell);
     if (!article || !src || !d) return null;
     const host = h("div", { class: "code editor" });
     const editor = mount(host, d.now, this.hooks(cell, article));
@@ -142,7 +142,7 @@ export class Editing {
     const host = e.dom.parentElement;
     e.destroy();
     host?.remove();
-    const src = byId(`cell-${cell}-src`);
+    const src = byId(`cell:${cell}:src`);
     if (src) src.hidden = false;
   }
 
@@ -260,7 +260,7 @@ export class Editing {
     all("#cells > article").forEach((a, i) => {
       const name = a.querySelector(":scope > h2");
       if (name) name.textContent = t("Cell %d", i + 1);
-      this.editors.get(a.id.replace(/^cell-/, ""))?.label(t("Text of cell %d", i + 1));
+      this.editors.get(a.id.replace(/^cell:/, ""))?.label(t("Text of cell %d", i + 1));
     });
   }
 }

@@ -11,7 +11,7 @@ export interface Editing {
   gone(cell: string): void;
 }
 
-const cellID = (target: string): string => target.replace(/^cell-/, "");
+const cellID = (target: string): string => target.replace(/^cell:/, "");
 
 /** place puts a cell after another, keeping live frames alive where the browser can. */
 function place(el: Element, after: string): void {
@@ -117,7 +117,7 @@ function cell(p: Patch, editing: Editing): void {
 
 function source(p: Patch, editing: Editing): void {
   const article = byId(p.target!);
-  const shown = byId(p.target! + "-src");
+  const shown = byId(p.target! + ":src");
   const fresh = markup(p.html ?? "").firstElementChild;
   if (!article || !shown || !fresh) return;
   (fresh as HTMLElement).hidden = shown.hidden;
@@ -199,13 +199,13 @@ export function refresh(page: ParentNode, editing: Editing): void {
 }
 
 function refreshCell(old: HTMLElement, fresh: HTMLElement, src: string, editing: Editing): void {
-  for (const part of ["-head", "-src", "-foot"]) {
+  for (const part of [":head", ":src", ":foot"]) {
     const a = byId(old.id + part), b = fresh.querySelector<HTMLElement>("#" + CSS.escape(old.id + part));
     if (!a || !b) continue;
-    if (part === "-src") b.hidden = a.hidden;
+    if (part === ":src") b.hidden = a.hidden;
     if (a.outerHTML !== b.outerHTML) swap(a, b);
   }
-  const a = byId(old.id + "-outputs"), b = fresh.querySelector("#" + CSS.escape(old.id + "-outputs"));
+  const a = byId(old.id + ":outputs"), b = fresh.querySelector("#" + CSS.escape(old.id + ":outputs"));
   if (a && b) {
     const ids = Array.from(b.children, (o) => o.id).join();
     if (!ids.startsWith(Array.from(a.children, (o) => o.id).join())) swap(a, b);

@@ -176,7 +176,7 @@ const permissions = "accelerometer=(), ambient-light-sensor=(), autoplay=(), blu
 func (h *handler) servePage(w http.ResponseWriter, r *http.Request, own string) {
 	head := w.Header()
 	head.Set("Content-Security-Policy", strings.Join([]string{
-		"sandbox allow-scripts allow-popups allow-downloads",
+		"sandbox allow-scripts allow-downloads",
 		"default-src 'none'",
 		"script-src 'unsafe-inline' 'unsafe-eval' " + own + assetPath,
 		"style-src 'unsafe-inline'",
@@ -184,11 +184,16 @@ func (h *handler) servePage(w http.ResponseWriter, r *http.Request, own string) 
 		"media-src data: blob:",
 		"font-src data:",
 		"connect-src 'none'",
+		"frame-src 'none'",
+		"worker-src 'none'",
 		"webrtc 'block'",
+		"require-trusted-types-for 'script'",
+		"trusted-types default frame",
 		"form-action 'none'",
 		"base-uri 'none'",
 		"frame-ancestors " + h.ancestors,
 	}, "; "))
+	head.Set("Connection-Allowlist", "(response-origin)") // an experiment of browsers, which covers WebRTC and name look-ups
 	head.Set("Content-Type", "text/html; charset=utf-8")
 	head.Set("Cache-Control", "private, max-age=600")
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(h.page))

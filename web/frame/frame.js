@@ -23,12 +23,49 @@
     fail("This output wanted to load something from " + host + ", which outputs may not do here.");
   });
 
-  // Links open elsewhere; the frame itself stays.
+  // What can reach a network past the policy of this page is taken away before
+  // anything is drawn: browsers that do not know "webrtc 'block'" would let it
+  // send what the output knows. A frame inside this one would bring it back, so
+  // none is made, in whatever way it is asked for: as an element, or as markup,
+  // which all passes here because the page's policy requires trusted types.
+  for (const name of ["RTCPeerConnection", "webkitRTCPeerConnection", "RTCIceTransport", "RTCDtlsTransport", "RTCSctpTransport", "WebTransport"]) {
+    delete window[name];
+  }
+  const framed = "iframe|frame|frameset|object|embed|fencedframe|portal";
+  const isFrame = (name) => new RegExp("^(.*:)?(" + framed + ")$", "is").test(name);
+  const markupOfFrame = new RegExp("<(?=/?([^\\s<>/]*:)?(" + framed + ")\\b)|<(?=!ENTITY)", "gi");
+  const plain = (html) => String(html).replace(markupOfFrame, "&lt;");
+  const { createElement, createElementNS } = Document.prototype;
+  const { define } = CustomElementRegistry.prototype;
+  Document.prototype.createElement = function (name, options) {
+    name = String(name);
+    return createElement.call(this, isFrame(name) ? "x-frame" : name, options);
+  };
+  Document.prototype.createElementNS = function (space, name, options) {
+    name = String(name);
+    return createElementNS.call(this, space, isFrame(name) ? "x-frame" : name, options);
+  };
+  CustomElementRegistry.prototype.define = function (name, constructor) { return define.call(this, name, constructor); };
+  delete Document.prototype.execCommand;
+  let own = { createHTML: (html) => html };
+  if (window.trustedTypes) {
+    trustedTypes.createPolicy("default", { createHTML: plain, createScript: (text) => text, createScriptURL: (url) => url });
+    own = trustedTypes.createPolicy("frame", own);
+  }
+  const unframe = (fragment) => {
+    for (const e of fragment.querySelectorAll("*")) {
+      if (isFrame(e.localName)) e.remove();
+      else if (e.localName === "template" && e.content) unframe(e.content);
+    }
+    return fragment;
+  };
+
+  // Links open elsewhere, if the person agrees to it; the frame itself stays.
   addEventListener("click", (e) => {
     const a = e.target instanceof Element && e.target.closest("a[href]");
     if (!a || a.getAttribute("href").startsWith("#")) return;
-    a.target = "_blank";
-    a.rel = "noopener noreferrer";
+    e.preventDefault();
+    if (e.isTrusted) tell({ type: "link", href: String(a.href).slice(0, 4000) });
   }, true);
 
   // Size: measured on the wrapper, sent when it changed and has settled, and no
@@ -80,7 +117,7 @@
     if (/\bvegaEmbed\b/.test(text) && config.assets.includes("vega-embed.min.js")) await loadVega();
     const range = document.createRange();
     range.selectNodeContents(out);
-    out.append(range.createContextualFragment(text));
+    out.append(unframe(range.createContextualFragment(own.createHTML(text))));
     document.dispatchEvent(new Event("DOMContentLoaded"));
     dispatchEvent(new Event("load"));
   };

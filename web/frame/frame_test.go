@@ -107,9 +107,9 @@ func TestHeadersOnEveryStatus(t *testing.T) {
 func TestPagePolicy(t *testing.T) {
 	t.Parallel()
 	w := get(newFrame(t), "GET", "127.0.0.1:8889", "/v1", nil)
-	want := "sandbox allow-scripts allow-popups allow-downloads; default-src 'none'; " +
+	want := "sandbox allow-scripts allow-downloads; default-src 'none'; " +
 		"script-src 'unsafe-inline' 'unsafe-eval' http://127.0.0.1:8889/v1/assets/; style-src 'unsafe-inline'; img-src data: blob:; " +
-		"media-src data: blob:; font-src data:; connect-src 'none'; webrtc 'block'; form-action 'none'; base-uri 'none'; " +
+		"media-src data: blob:; font-src data:; connect-src 'none'; frame-src 'none'; worker-src 'none'; webrtc 'block'; require-trusted-types-for 'script'; trusted-types default frame; form-action 'none'; base-uri 'none'; " +
 		"frame-ancestors http://127.0.0.1:8888 http://localhost:8888"
 	if got := w.Header().Get("Content-Security-Policy"); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

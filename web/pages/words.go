@@ -39,6 +39,10 @@ var clientWords = []string{
 	"There is nothing to paste. Copy or cut a cell first.",
 	"This figure could not be drawn: %s",
 	"Interactive output",
+	"Its address may tell %s what the code knows.",
+	"Open",
+	"Open a link of this output?",
+	"it left its frame for another address",
 	"Choose a cell first.",
 	"Not saved: %s",
 }

@@ -139,7 +139,7 @@ func (d *differ) cells() {
 }
 
 func (d *differ) cell(was, c *notebook.Cell, i int, moved bool) {
-	id := "cell-" + string(c.ID)
+	id := "cell:" + string(c.ID)
 	if was.Kind != c.Kind || d.a.readOnly() != d.b.readOnly() {
 		d.add(Patch{Op: "cell", Target: id, HTML: markup(pages.CellPart(d.b.cell(c, i+1))), Version: c.Version, Source: &c.Source})
 		return
@@ -150,11 +150,11 @@ func (d *differ) cell(was, c *notebook.Cell, i int, moved bool) {
 		d.add(Patch{Op: "source", Target: id, HTML: markup(pages.SourcePart(p)), Version: c.Version, Source: &c.Source})
 	}
 	if h := d.b.head(c); moved || d.a.head(was) != h {
-		d.replace(id+"-head", pages.HeadPart(h, d.b.clock(c)))
+		d.replace(id+":head", pages.HeadPart(h, d.b.clock(c)))
 	}
 	d.outputs(c, d.a.s.Runs[was.Run], d.b.s.Runs[c.Run])
 	if f := d.b.foot(c); !reflect.DeepEqual(d.a.foot(was), f) {
-		d.replace(id+"-foot", pages.FootPart(f))
+		d.replace(id+":foot", pages.FootPart(f))
 	}
 }
 
@@ -171,19 +171,19 @@ func (d *differ) order(old map[notebook.CellID]*notebook.Cell) {
 	cur := slices.DeleteFunc(a, func(id notebook.CellID) bool {
 		_, stays := place[id]
 		if !stays {
-			d.add(Patch{Op: "remove", Target: "cell-" + string(id)})
+			d.add(Patch{Op: "remove", Target: "cell:" + string(id)})
 		}
 		return !stays
 	})
 	for i, id := range b {
 		after := ""
 		if i > 0 {
-			after = "cell-" + string(b[i-1])
+			after = "cell:" + string(b[i-1])
 		}
 		switch {
 		case old[id] == nil:
 			c := d.b.s.Cells[i]
-			d.add(Patch{Op: "insert", After: &after, HTML: markup(pages.CellPart(d.b.cell(c, i+1))), Target: "cell-" + string(id), Version: c.Version, Source: &c.Source})
+			d.add(Patch{Op: "insert", After: &after, HTML: markup(pages.CellPart(d.b.cell(c, i+1))), Target: "cell:" + string(id), Version: c.Version, Source: &c.Source})
 			cur = slices.Insert(cur, i, id)
 			continue
 		case cur[i] == id:
@@ -192,13 +192,13 @@ func (d *differ) order(old map[notebook.CellID]*notebook.Cell) {
 			gone := cur[i]
 			pred := b[place[gone]-1]
 			if at := slices.Index(cur, pred); at > i {
-				p := "cell-" + string(pred)
-				d.add(Patch{Op: "move", Target: "cell-" + string(gone), After: &p})
+				p := "cell:" + string(pred)
+				d.add(Patch{Op: "move", Target: "cell:" + string(gone), After: &p})
 				cur = slices.Delete(slices.Insert(cur, at+1, gone), i, i+1)
 				continue
 			}
 		}
-		d.add(Patch{Op: "move", Target: "cell-" + string(id), After: &after})
+		d.add(Patch{Op: "move", Target: "cell:" + string(id), After: &after})
 		at := slices.Index(cur, id)
 		cur = slices.Insert(slices.Delete(cur, at, at+1), i, id)
 	}
@@ -239,7 +239,7 @@ func (d *differ) outputs(c *notebook.Cell, a, b *notebook.Run) {
 	if a == b || c.Kind != notebook.CodeCell {
 		return
 	}
-	target := "cell-" + string(c.ID) + "-outputs"
+	target := "cell:" + string(c.ID) + ":outputs"
 	n := 0
 	if a != nil {
 		n = len(a.Outputs)

@@ -150,7 +150,7 @@ func (b *browser) apply(p Patch) {
 			n.Parent.RemoveChild(n)
 		}
 	case "source":
-		b.swap(b.must(p.Target+"-src"), b.fragment(p.HTML)[0])
+		b.swap(b.must(p.Target+":src"), b.fragment(p.HTML)[0])
 		set(b.must(p.Target), "data-version", strconv.Itoa(p.Version))
 		q, err := json.Marshal(p.Source)
 		if err != nil {
