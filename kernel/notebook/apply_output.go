@@ -29,13 +29,13 @@ func (s *folder) applyOutput(e Event) {
 		})
 	case OutputUpdated:
 		for id, r := range s.Runs {
-			if !slices.ContainsFunc(r.Outputs, func(o *Output) bool { return o.DisplayID == b.DisplayID }) {
+			if !slices.ContainsFunc(r.Outputs, func(o *Output) bool { return s.updates(b, r, o) }) {
 				continue
 			}
 			s.withRun(id, func(r *Run) {
 				r.Outputs = slices.Clone(r.Outputs)
 				for i, o := range r.Outputs {
-					if o.DisplayID == b.DisplayID {
+					if s.updates(b, r, o) {
 						n := *o
 						n.Data, n.Metadata = b.Data, b.Metadata
 						r.Outputs[i] = &n
@@ -44,6 +44,13 @@ func (s *folder) applyOutput(e Event) {
 			})
 		}
 	}
+}
+
+// updates reports whether an update is for an output. A kernel reaches what it
+// displayed itself under an id, and nothing else: not what an earlier kernel
+// showed, nor what has no id.
+func (s *folder) updates(b OutputUpdated, r *Run, o *Output) bool {
+	return b.DisplayID != "" && o.DisplayID == b.DisplayID && r.Gen == s.Kernel.Gen && (o.Kind == DisplayOutput || o.Kind == ResultOutput)
 }
 
 // print adds text to the stream's output: the last one if it is of the same

@@ -245,7 +245,9 @@ func (d *decision) reportRun(body Body) {
 			d.last(b)
 		}
 	case OutputUpdated:
-		d.last(b)
+		if b.DisplayID != "" {
+			d.last(b)
+		}
 	case OutputsCleared:
 		if live(b.Run) {
 			d.emit(b)

@@ -585,3 +585,55 @@ func TestRunStatusFinal(t *testing.T) {
 		t.Error("queued or running is final")
 	}
 }
+
+// Matrix Q08: an update reaches what the kernel itself displayed under the id.
+func TestUpdatesReachOnlyTheirOwnDisplays(t *testing.T) {
+	t.Parallel()
+	html := func(s string) map[string]Value { return map[string]Value{"text/html": {Text: s}} }
+	show := func(st *story, run RunID, id string) {
+		st.report(OutputAdded{Run: run, Output: Output{Kind: DisplayOutput, DisplayID: id, Data: html("shown " + id)}})
+	}
+	for name, c := range map[string]struct{ id, want string }{
+		"no id":       {"", "shown , shown d | shown , shown d"},
+		"own id":      {"d", "shown , shown d | shown , forged"},
+		"another id":  {"e", "shown , shown d | shown , shown d"},
+		"id's prefix": {"d ", "shown , shown d | shown , shown d"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			st := tell(t, "1", "2")
+			var runs []RunID
+			for i, cell := range []CellID{"a", "b"} { // each in a kernel of its own
+				st.boot()
+				run := st.start(RunCells{Cells: []CellID{cell}})[0]
+				show(st, run, "")
+				show(st, run, "d")
+				runs = append(runs, run)
+				if i == 0 {
+					st.report(RunEnded{Run: run, Status: OK})
+					st.do(ada, RestartKernel{})
+				}
+			}
+			st.report(OutputUpdated{DisplayID: c.id, Data: html("forged")})
+			var got []string
+			for _, run := range runs {
+				var texts []string
+				for _, o := range st.s.Runs[run].Outputs {
+					texts = append(texts, o.Data["text/html"].Text)
+				}
+				got = append(got, strings.Join(texts, ", "))
+			}
+			if s := strings.Join(got, " | "); s != c.want {
+				t.Errorf("got %s, want %s", s, c.want)
+			}
+		})
+	}
+	// A log that holds such an event already is read the same way.
+	st := tell(t, "1")
+	st.boot()
+	run := st.start(RunCells{Cells: []CellID{"a"}})[0]
+	show(st, run, "")
+	if after := Apply(st.s, Event{Seq: st.s.Seq + 1, Body: OutputUpdated{Data: html("forged")}}); after.Runs[run].Outputs[0].Data["text/html"].Text != "shown " {
+		t.Error("an update without an id changed an output")
+	}
+}

@@ -190,7 +190,8 @@ type (
 		Run    RunID  `json:"run"`
 		Output Output `json:"output"`
 	}
-	// OutputUpdated replaces every output with the display id.
+	// OutputUpdated replaces every output that the present kernel displayed
+	// under the id.
 	OutputUpdated struct {
 		DisplayID string           `json:"display_id"`
 		Data      map[string]Value `json:"data"`

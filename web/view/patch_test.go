@@ -240,7 +240,7 @@ func (b *browser) print(out *strings.Builder, n *html.Node, depth int) {
 		}
 		return
 	case html.ElementNode:
-		if strings.HasSuffix(get(n, "id"), "-name") {
+		if strings.HasSuffix(get(n, "id"), ":name") {
 			return
 		}
 		attrs := slices.DeleteFunc(slices.Clone(n.Attr), func(a html.Attribute) bool { return a.Key == "data-source" })
