@@ -29,7 +29,7 @@ setup-test:
 	@.ci/setup test
 
 run: setup-run build ## install what is missing, build, start with demo notebooks, print the link
-	@exec bin/web run --demo
+	@exec .ci/serve --demo
 
 build: guest assets server ## build the guest, the page's assets and bin/web
 

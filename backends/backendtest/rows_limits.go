@@ -64,8 +64,10 @@ func (t *T) forkBomb() {
 	if d := time.Since(began); d > 2*time.Second {
 		t.Errorf("the neighbour took %v to answer", d)
 	}
-	if u := t.usage(b); u.Pids > 64 {
-		t.Errorf("%d processes", u.Pids)
+	if t.caps.Has(backends.CapMemory) { // there are counters
+		if u := t.usage(b); u.Pids > 64 {
+			t.Errorf("%d processes", u.Pids)
+		}
 	}
 	began = time.Now()
 	t.ends(b)

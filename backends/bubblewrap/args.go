@@ -167,9 +167,17 @@ func environment(env []string) []string {
 	return out
 }
 
-// argv is the guest's argument vector.
-func argv(spec backends.Spec) []string {
+// guestRoom is what a sandbox keeps of its processes for what is not the code:
+// the guest's threads, programs on their way to be started, and bubblewrap.
+const guestRoom = 32
+
+// argv is the guest's argument vector. The number of processes is limited by
+// the guest where the system counts them by sandbox.
+func argv(spec backends.Spec, countsProcesses bool) []string {
 	out := append([]string{guestPath}, spec.Args...)
+	if countsProcesses {
+		out = append(out, "--processes", strconv.FormatInt(max(guestRoom/2, spec.Limits.Pids-guestRoom), 10))
+	}
 	return append(out,
 		"--listen-fd", strconv.Itoa(job.FDListen),
 		"--workspace", "/work",

@@ -7,10 +7,13 @@
 // # What must hold and what may be missing
 //
 // Namespaces, the filter and the workspace quota are required: where one of
-// them cannot be had, no sandbox starts and Probe says why. Limits on memory,
-// processes and processor time need control groups. An ordinary user without
-// delegation has none; sandboxes start all the same, Caps lists the limits as
-// missing with the way to get them, and nothing else pretends to be one.
+// them cannot be had, no sandbox starts and Probe says why. Limits on memory and
+// processor time need control groups, which an ordinary user without delegation
+// may not make. Without a limit on memory no sandbox starts either, unless the
+// administrator has said so (Options.AllowUnlimited): then Caps lists the limits
+// as missing with the way to get them, and nothing else pretends to be one. The
+// number of processes is limited by the guest, too, for what it starts: the
+// system counts them by user namespace since Linux 5.14.
 //
 // # How it is built
 //
@@ -34,6 +37,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 
 	"sandbook/backends"
@@ -49,6 +54,9 @@ type Options struct {
 	RunDir   string // absolute; made if missing, closed to others
 	CacheDir string // absolute; for KeepCaches alone, made if missing; empty: none
 	Install  string // install id
+
+	// AllowUnlimited starts sandboxes also where their memory cannot be limited.
+	AllowUnlimited bool
 }
 
 // Backend makes sandboxes with bubblewrap.
@@ -74,6 +82,9 @@ type host struct {
 	runtime hostRuntime
 	filter  []byte
 	cgroup  *cgroup.Host
+
+	// countsProcesses says whether RLIMIT_NPROC counts a sandbox by itself.
+	countsProcesses bool
 }
 
 // New makes a backend. It touches nothing yet.
@@ -113,7 +124,23 @@ func (b *Backend) look() (host, error) {
 	}
 	h.runtime = findRuntime()
 	h.cgroup = cgroup.Detect(b.opts.Install)
+	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return h, err
+	}
+	h.countsProcesses = countsProcesses(string(release), os.Geteuid() == 0)
 	return h, nil
+}
+
+// countsProcesses reports whether RLIMIT_NPROC counts the processes of each
+// sandbox by themselves: as root each has a host user of its own, and since
+// Linux 5.14 they are counted by user namespace.
+func countsProcesses(release string, root bool) bool {
+	major, rest, _ := strings.Cut(release, ".")
+	minor := rest[:max(0, strings.IndexFunc(rest+".", func(r rune) bool { return r < '0' || r > '9' }))]
+	a, err1 := strconv.Atoi(major)
+	b, err2 := strconv.Atoi(minor)
+	return root || err1 == nil && err2 == nil && (a > 5 || a == 5 && b >= 14)
 }
 
 // Host users of sandboxes: each install has a block of its own in a range that
@@ -164,6 +191,9 @@ func (b *Backend) freeUID(id backends.ID) {
 func (b *Backend) Start(ctx context.Context, spec backends.Spec) (backends.Sandbox, error) {
 	h, err := b.setup()
 	if err != nil {
+		return nil, err
+	}
+	if err := b.limited(h); err != nil {
 		return nil, err
 	}
 	spec.Limits = spec.Limits.WithDefaults()

@@ -47,7 +47,7 @@ var installs atomic.Int64
 func backend(t *testing.T, dir string) (*Backend, backends.Spec) {
 	t.Helper()
 	install := fmt.Sprintf("unit-%d-%d", os.Getpid(), installs.Add(1)) // one test must not reap another's
-	b, err := New(Options{RunDir: dir, Install: install})
+	b, err := New(Options{RunDir: dir, Install: install, AllowUnlimited: os.Geteuid() != 0})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestOptions(t *testing.T) {
 		}
 		b.WriteString(a + " ")
 	}
-	b.WriteString("\n\n" + strings.Join(argv(spec), " ") + "\n\n")
+	b.WriteString("\n\n" + strings.Join(argv(spec, true), " ") + "\n\n")
 	fonts := &fontList{path: "/data/cache/key-fontlist-v1.json", name: "fontlist-v1.json"}
 	for _, n := range append(tree(rt, spec), fonts.node()) {
 		fmt.Fprintf(&b, "%s %s %s %q\n", n.Kind, n.Path, n.Source, n.Text)
@@ -134,6 +134,68 @@ func TestProbe(t *testing.T) {
 	for _, g := range caps.Missing {
 		if !strings.HasSuffix(g.Why, ".") || !strings.HasSuffix(g.Fix, ".") {
 			t.Errorf("no sentences: %+v", g)
+		}
+	}
+}
+
+// TestUnlimited: kernels without a memory limit are an administrator's choice,
+// made in so many words. Otherwise there are none, and a sentence says what to do.
+func TestUnlimited(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		refused error
+		allowed bool
+		starts  bool
+	}{
+		"limited":                 {starts: true},
+		"limited and allowed":     {allowed: true, starts: true},
+		"not limited":             {refused: errors.New("mkdir: permission denied")},
+		"not limited but allowed": {refused: errors.New("mkdir: permission denied"), allowed: true, starts: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, sp := backend(t, t.TempDir())
+			h, err := b.look()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.refused == nil && h.cgroup.Refused("memory") != nil {
+				t.Skipf("NOT TESTED: this user may not make control groups: %v", h.cgroup.Refused("memory"))
+			}
+			if c.refused != nil {
+				h.cgroup = cgroup.None(c.refused)
+			}
+			b.setup, b.opts.AllowUnlimited = func() (host, error) { return h, nil }, c.allowed
+			caps, err := b.Probe(t.Context())
+			if c.starts {
+				if err != nil || caps.Has(backends.CapMemory) != (c.refused == nil) || !caps.Has(backends.CapPids) {
+					t.Errorf("probe: enforced %v, missing %v, %v", caps.Enforced, caps.Missing, err)
+				}
+				start(t, b, sp)
+				return
+			}
+			_, startErr := b.Start(t.Context(), sp)
+			for what, err := range map[string]error{"probe": err, "start": startErr} {
+				if err == nil || !strings.Contains(err.Error(), "Delegate=yes") || !strings.Contains(err.Error(), "--allow-unlimited") || !strings.HasSuffix(err.Error(), ".") {
+					t.Errorf("%s: %v, want a sentence with both ways out", what, err)
+				}
+			}
+		})
+	}
+}
+
+func TestCountsProcesses(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		release string
+		root    bool
+		want    bool
+	}{
+		{"5.10.0-28-amd64", false, false}, {"5.10.0-28-amd64", true, true}, {"5.13.19", false, false}, {"5.14.0", false, true},
+		{"5.15.0-91-generic", false, true}, {"6.1", false, true}, {"6.18.44-fc", false, true}, {"4.19.0", false, false}, {"", false, false}, {"x.y", false, false},
+	} {
+		if got := countsProcesses(c.release, c.root); got != c.want {
+			t.Errorf("Linux %q, root %v: %v, want %v", c.release, c.root, got, c.want)
 		}
 	}
 }

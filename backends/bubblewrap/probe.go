@@ -27,6 +27,9 @@ func (b *Backend) Probe(ctx context.Context) (backends.Caps, error) {
 	if err := b.trial(ctx); err != nil {
 		return caps, explain(err, hostFacts())
 	}
+	if err := b.limited(h); err != nil {
+		return caps, err
+	}
 	caps.Enforced = []string{
 		backends.CapNamespaces, backends.CapSeccomp, backends.CapNoNetwork,
 		backends.CapWorkspace, backends.CapKillAll, backends.CapAttach,
@@ -36,7 +39,11 @@ func (b *Backend) Probe(ctx context.Context) (backends.Caps, error) {
 		{"pids", backends.CapPids, "The number of processes"},
 		{"cpu", backends.CapCPU, "Processor time"},
 	} {
-		if why := h.cgroup.Refused(c.controller); why != nil {
+		why := h.cgroup.Refused(c.controller)
+		if c.controller == "pids" && h.countsProcesses {
+			why = nil
+		}
+		if why != nil {
 			caps.Missing = append(caps.Missing, gap(c.name, c.what, why))
 			continue
 		}
@@ -48,15 +55,28 @@ func (b *Backend) Probe(ctx context.Context) (backends.Caps, error) {
 
 // gap explains a limit that control groups would give.
 func gap(name, what string, why error) backends.Gap {
-	g := backends.Gap{
+	return backends.Gap{
 		Cap: name,
 		Why: fmt.Sprintf("%s of a sandbox is not limited: this server may not make control groups (%v).", what, why),
-		Fix: "Start the server as a service with Delegate=yes, by `systemd-run --user --scope -p Delegate=yes` before its command, or as root.",
+		Fix: delegate(os.Geteuid() == 0),
 	}
-	if os.Geteuid() == 0 {
-		g.Fix = "Start the server with /sys/fs/cgroup writable (Docker: --cgroupns=private with a writable mount), or as a service with Delegate=yes."
+}
+
+// delegate says how a server gets control groups of its own.
+func delegate(root bool) string {
+	if root {
+		return "Start the server with /sys/fs/cgroup writable (Docker: --cgroupns=private with a writable mount), or as a service with Delegate=yes."
 	}
-	return g
+	return "Start the server as a service with Delegate=yes, by `systemd-run --user --scope -p Delegate=yes` before its command, or as root."
+}
+
+// limited says why no sandbox may start for want of a limit on its memory.
+func (b *Backend) limited(h host) error {
+	why := h.cgroup.Refused("memory")
+	if why == nil || b.opts.AllowUnlimited {
+		return nil
+	}
+	return fmt.Errorf("No kernel is started, since its memory would have no limit and code could use up this machine: the server may not make control groups (%w). %s To start kernels all the same, give the server --allow-unlimited.", why, delegate(os.Geteuid() == 0)) //nolint:revive,staticcheck // for people
 }
 
 func version(ctx context.Context, bwrap string) (string, error) {

@@ -94,7 +94,7 @@ func (b *Backend) makeDir(l labels) error {
 func newJob(h host, spec backends.Spec, dir string, uid int) job.Job {
 	l := spec.Limits
 	return job.Job{
-		Dir: dir, Bwrap: h.bwrap, Argv: argv(spec), Seccomp: h.filter,
+		Dir: dir, Bwrap: h.bwrap, Argv: argv(spec, h.countsProcesses), Seccomp: h.filter,
 		Args: options(h.runtime, spec), Tree: tree(h.runtime, spec),
 		UID: uid, Files: l.OpenFiles,
 		Workspace: l.Workspace, Inodes: l.WorkspaceInodes,

@@ -27,6 +27,7 @@ type Config struct {
 	CPU       string // per sandbox, processors, such as 2
 	Pids      string // per sandbox
 	Workspace string // bytes of the writable workspace
+	Unlimited bool   // start kernels also where their memory has no limit
 	Demo      bool   // make a demo notebook if there is none
 	Log       string // debug, info, warn, error
 }
@@ -34,6 +35,7 @@ type Config struct {
 // setting ties a field to its names.
 type setting struct {
 	name, help, def string
+	isBool          bool
 	get             func(*Config) string
 	set             func(*Config, string) error
 }
@@ -43,6 +45,14 @@ func str(name, def, help string, field func(*Config) *string) setting {
 		name: name, help: help, def: def,
 		get: func(c *Config) string { return *field(c) },
 		set: func(c *Config, v string) error { *field(c) = v; return nil },
+	}
+}
+
+func yes(name, help string, field func(*Config) *bool) setting {
+	return setting{
+		name: name, help: help, def: "false", isBool: true,
+		get: func(c *Config) string { return strconv.FormatBool(*field(c)) },
+		set: func(c *Config, v string) (err error) { *field(c), err = strconv.ParseBool(v); return err },
 	}
 }
 
@@ -59,11 +69,8 @@ func settings(getenv func(string) string) []setting {
 		str("pids", "512", "processes and threads of one sandbox", func(c *Config) *string { return &c.Pids }),
 		str("workspace", "512MiB", "writable workspace of one sandbox", func(c *Config) *string { return &c.Workspace }),
 		str("log", "info", "debug, info, warn or error", func(c *Config) *string { return &c.Log }),
-		{
-			name: "demo", help: "make a demo notebook if there is none", def: "false",
-			get: func(c *Config) string { return strconv.FormatBool(c.Demo) },
-			set: func(c *Config, v string) (err error) { c.Demo, err = strconv.ParseBool(v); return err },
-		},
+		yes("allow-unlimited", "start kernels also where the system lets the server limit neither their memory nor their processors", func(c *Config) *bool { return &c.Unlimited }),
+		yes("demo", "make a demo notebook if there is none", func(c *Config) *bool { return &c.Demo }),
 	}
 }
 
@@ -88,7 +95,7 @@ func loadConfig(args []string, getenv func(string) string, stderr io.Writer) (Co
 	file := fset.String("config", getenv("SANDBOOK_CONFIG"), "JSON file with settings by the names below")
 	flags := map[string]*string{}
 	for _, s := range all {
-		if s.name == "demo" {
+		if s.isBool {
 			v := "false"
 			flags[s.name] = &v
 			fset.BoolFunc(s.name, s.help, func(x string) error { v = x; return nil })

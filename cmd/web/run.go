@@ -129,7 +129,10 @@ func (s *server) wire(ctx context.Context) error {
 
 // newRegistry builds the backends of this program, the default first.
 func newRegistry(cfg Config, data, install string) (*backends.Registry, error) {
-	bw, err := bubblewrap.New(bubblewrap.Options{RunDir: filepath.Join(data, "run"), CacheDir: filepath.Join(data, "cache"), Install: install})
+	bw, err := bubblewrap.New(bubblewrap.Options{
+		RunDir: filepath.Join(data, "run"), CacheDir: filepath.Join(data, "cache"), Install: install,
+		AllowUnlimited: cfg.Unlimited,
+	})
 	if err != nil {
 		return nil, err
 	}

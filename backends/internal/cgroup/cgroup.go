@@ -8,10 +8,9 @@
 // itself, and one install never sees another's.
 //
 // A process that may not make groups (an ordinary user without delegation)
-// gets a Host that refuses, with the reason; there is no substitute by
-// resource limits. RLIMIT_AS breaks runtimes that reserve address space and
-// RLIMIT_NPROC is counted per user over all sandboxes, so neither is a limit
-// of a sandbox.
+// gets a Host that refuses, with the reason; there is no substitute for it
+// here. RLIMIT_AS and RLIMIT_DATA break runtimes that reserve address space,
+// and hold for one process only.
 package cgroup
 
 import (

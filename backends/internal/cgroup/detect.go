@@ -40,6 +40,15 @@ type mount struct {
 	controllers []string
 }
 
+// None is a Host that may make no groups, for the reason given.
+func None(why error) *Host {
+	h := &Host{v1: map[string]string{}, refused: map[string]error{}}
+	for _, c := range v2Wanted {
+		h.refused[c] = why
+	}
+	return h
+}
+
 // parseMounts reads the hierarchies from the text of /proc/self/mountinfo.
 func parseMounts(text string) []mount {
 	var out []mount
