@@ -28,7 +28,7 @@ const bootTime = 60 * time.Second
 var guestEnv = []string{
 	"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/work", "LANG=C.UTF-8", "TERM=xterm-256color",
 	"XDG_CACHE_HOME=/tmp/cache", "XDG_CONFIG_HOME=/tmp/config", "MPLCONFIGDIR=/tmp/matplotlib",
-	"IPYTHONDIR=/tmp/ipython", "PYTHONPYCACHEPREFIX=/tmp/pycache",
+	"IPYTHONDIR=/tmp/ipython",
 }
 
 // boot sees to it that a kernel runs or is being started. A sandbox that is

@@ -57,6 +57,7 @@ func TestLyingEvents(t *testing.T) {
 			"a bundle of garbage":      {Type: wire.EventDisplay, Gen: gen, Run: run, Content: json.RawMessage(`{"data":[]}`)},
 			"types that are no types":  {Type: wire.EventDisplay, Gen: gen, Run: run, Content: content(map[string]any{"data": map[string]any{"a": "x", "text/html\r\nX: y": "x", "a/b/c": "x", "text/plain": 7}})},
 			"not base64":               {Type: wire.EventDisplay, Gen: gen, Run: run, Content: content(map[string]any{"data": map[string]any{"image/png": "%%%"}})},
+			"deep metadata":            {Type: wire.EventDisplay, Gen: gen, Run: run, Content: json.RawMessage(`{"data":{"text/plain":"deep"},"metadata":{"a":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + `}}`)},
 			"an input of another run":  {Type: wire.EventInput, Gen: gen, Run: "other", Content: content(map[string]any{"prompt": "password?"})},
 			"a negative omission":      {Type: wire.EventOmitted, Gen: gen, Run: run, Name: "stdout", Content: content(wire.Omitted{Bytes: -5, Lines: -5}), Data: []byte("x")},
 			"files outside":            {Type: wire.EventFiles, Gen: gen, Run: run, Content: content(wire.Files{Changed: []wire.FileInfo{{Path: "/etc/passwd", Kind: "file"}, {Path: "../x", Kind: "file"}, {Path: "d", Kind: "dir"}, {Path: "l", Kind: "link"}}, Removed: []string{"../../y"}})},
@@ -90,6 +91,9 @@ func TestLyingEvents(t *testing.T) {
 	for _, o := range st.Runs[run].Outputs {
 		if len(o.EName) > 9<<10 || len(o.Traceback) > 201 || len(o.Data) > 32 {
 			t.Errorf("output too large: %d, %d, %d", len(o.EName), len(o.Traceback), len(o.Data))
+		}
+		if notebook.Deeper(o.Metadata, 64) {
+			t.Errorf("metadata is nested too deeply: %d bytes", len(o.Metadata))
 		}
 		for mime := range o.Data {
 			if mime != "text/plain" && mime != "image/png" {

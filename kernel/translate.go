@@ -23,6 +23,7 @@ const (
 	maxInline    = 64 << 10 // bytes of one representation kept in the event itself
 	maxOutput    = 96 << 10 // bytes of all representations of one output kept in the event
 	maxValue     = 32 << 20 // bytes of one representation
+	maxDepth     = 64       // of JSON that becomes part of the state: readers have limits, too
 	maxTraceback = 200      // lines
 	maxFileList  = 5000     // files that one event lists
 	maxLine      = 8 << 10  // bytes of a traceback line, an error name or value
@@ -180,7 +181,7 @@ func (s *Session) translateData(ctx context.Context, e wire.Event) (notebook.Bod
 		return nil, err
 	}
 	id := cut(c.Transient.DisplayID, 200)
-	if len(c.Metadata) > maxInline || !json.Valid(c.Metadata) {
+	if len(c.Metadata) > maxInline || !json.Valid(c.Metadata) || notebook.Deeper(c.Metadata, maxDepth) {
 		c.Metadata = nil
 	}
 	if e.Type == wire.EventUpdate {

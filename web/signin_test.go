@@ -253,14 +253,15 @@ func TestManyWrongTokensHaveToWait(t *testing.T) {
 	if !strings.Contains(last.body, "Wait a minute and try again.") {
 		t.Errorf("the page does not say when to try again: %s", last)
 	}
+	// The wrong ones may be somebody else's behind the same address.
 	for name, c := range map[string]call{
 		"form":                      {method: "POST", path: "/login", body: "token=" + r.keys.SignInSecret(), head: form},
 		"link":                      {method: "GET", path: "/login?token=" + r.keys.SignInSecret()},
 		"said to be from elsewhere": {method: "GET", path: "/login?token=" + r.keys.SignInSecret(), head: map[string]string{"X-Forwarded-For": "10.1.1.1", "X-Real-Ip": "10.1.1.1", "Forwarded": "for=10.1.1.1"}},
 	} {
 		a := r.do(c)
-		if a.status != http.StatusTooManyRequests || len(a.head.Values("Set-Cookie")) > 0 {
-			t.Errorf("%s: got %s, want 429 and no cookie", name, a)
+		if a.status != http.StatusSeeOther || len(a.head.Values("Set-Cookie")) != 1 {
+			t.Errorf("%s: got %s, want the right secret to be let in", name, a)
 		}
 	}
 	if a := r.do(call{method: "GET", path: "/api/v1/status", as: r.owner()}); a.status != http.StatusOK {

@@ -476,6 +476,19 @@ def func(a, b=1):
 		if len(comp.Matches) != 1 || comp.Matches[0] != "alphabet" || comp.CursorStart != 6 {
 			t.Errorf("complete %+v", comp)
 		}
+		// Completion imports nothing: what a module does when it is imported is
+		// code that nobody has run.
+		h.ok("open('evil.py', 'w').write('import builtins; builtins.imported = True; secret = 1'); import json")
+		for _, code := range []string{"from evil import ", "import evil.", "from evil import s", "import ev"} {
+			_ = h.call(wire.Request{Op: wire.OpComplete, Code: code, Pos: len(code)})
+		}
+		if got := h.ok("hasattr(__import__('builtins'), 'imported')").result(); got != "False" {
+			t.Errorf("completion imported a module of the workspace: %s", got)
+		}
+		decodeResult(t, h.must(wire.Request{Op: wire.OpComplete, Code: "json.dum", Pos: 8}), &comp)
+		if len(comp.Matches) < 2 {
+			t.Errorf("complete json.dum: %+v", comp)
+		}
 		var insp struct {
 			Found bool              `json:"found"`
 			Data  map[string]string `json:"data"`

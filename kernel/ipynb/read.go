@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"strings"
 	"unicode/utf8"
+
+	"sandbook/kernel/notebook"
 )
 
 // Read decodes a notebook of format 4.0 to 4.5. newID makes ids for cells whose
@@ -19,7 +21,7 @@ func Read(data []byte, limits Limits, newID func() string) (Notebook, error) {
 	if !utf8.Valid(data) {
 		return Notebook{}, problem("This file is not UTF-8 text, so it is no Jupyter notebook. Save it again from Jupyter.")
 	}
-	if deeper(data, limits.Depth) {
+	if notebook.Deeper(data, limits.Depth) {
 		return Notebook{}, tooLarge("This file is nested more than %d levels deep, which no notebook is.", limits.Depth)
 	}
 	top, ok := object(data)
@@ -31,27 +33,6 @@ func Read(data []byte, limits Limits, newID func() string) (Notebook, error) {
 	}
 	r := &reader{limits: limits, newID: newID, taken: map[string]bool{}}
 	return r.notebook(top)
-}
-
-// deeper says whether JSON nests more than most levels, without parsing it.
-func deeper(data []byte, most int) bool {
-	depth, inString := 0, false
-	for i := 0; i < len(data); i++ {
-		switch c := data[i]; {
-		case inString && c == '\\':
-			i++
-		case c == '"':
-			inString = !inString
-		case inString:
-		case c == '[' || c == '{':
-			if depth++; depth > most {
-				return true
-			}
-		case c == ']' || c == '}':
-			depth--
-		}
-	}
-	return false
 }
 
 // object decodes a JSON object; its names are matched exactly, as the struct

@@ -56,16 +56,19 @@ func TestWrongSecretsAreLimited(t *testing.T) {
 			t.Fatalf("attempt %d: %v", i, err)
 		}
 	}
-	_, err := d.SignIn("192.0.2.1:99", k.SignInSecret(), t0)
+	_, err := d.SignIn("192.0.2.1:99", "e", t0)
 	var many *TooManyError
 	if !errors.As(err, &many) || !errors.Is(err, ErrTooMany) || many.RetryAfter <= 0 || many.RetryAfter > attemptEvery {
 		t.Errorf("after ten failures: %v", err)
 	}
-	if _, err := d.SignIn("192.0.2.2:1", k.SignInSecret(), t0); err != nil {
+	if _, err := d.SignIn("192.0.2.2:1", "e", t0); !errors.Is(err, ErrUnauthenticated) {
 		t.Errorf("another address: %v", err)
 	}
-	if _, err := d.SignIn("192.0.2.1:99", k.SignInSecret(), t0.Add(attemptEvery)); err != nil {
+	if _, err := d.SignIn("192.0.2.1:99", "e", t0.Add(attemptEvery)); !errors.Is(err, ErrUnauthenticated) {
 		t.Errorf("after waiting: %v", err)
+	}
+	if _, err := d.SignIn("192.0.2.1:99", k.SignInSecret(), t0); err != nil {
+		t.Errorf("the right secret, after ten failures of others: %v", err)
 	}
 }
 

@@ -33,12 +33,14 @@ func NewDoor(keys *Keys, port int, secure bool) *Door {
 }
 
 // SignIn exchanges the secret for a cookie. It refuses with ErrTooMany after
-// many wrong ones from one address, and with ErrUnauthenticated after one.
+// many wrong ones from one address, and with ErrUnauthenticated after one. The
+// right one, which nobody can guess, is never refused: wrong ones may come from
+// somebody else behind the same address.
 func (d *Door) SignIn(remote, secret string, now time.Time) (*http.Cookie, error) {
-	if wait := d.limit.wait(remote, now); wait > 0 {
-		return nil, &TooManyError{RetryAfter: wait}
-	}
 	if !d.keys.signInMatches(secret) {
+		if wait := d.limit.wait(remote, now); wait > 0 {
+			return nil, &TooManyError{RetryAfter: wait}
+		}
 		d.limit.failed(remote, now)
 		return nil, refuse("the sign-in secret is wrong")
 	}

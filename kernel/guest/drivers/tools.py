@@ -17,12 +17,27 @@ def complete(m):
     line = code[start:end if end >= 0 else len(code)]
     shell = part('magic')['ensure_shell']()
     if shell is not None:
+        only_imported()
         text, matches = shell.complete('', line, pos - start)
     else:
         text = re.search(r'[\w.]*$', line[:pos - start]).group()
         matches = plain_matches(text)
     matches = list(dict.fromkeys(matches))[:500]
     return {'status': 'ok', 'matches': matches, 'cursor_start': pos - len(text), 'cursor_end': pos, 'metadata': {}}
+
+
+def only_imported():
+    """Completion names what a module has if it is imported already. Importing
+    one to look would run its code, which nobody has asked to run."""
+    lib = _modules.get('IPython.core.completerlib')
+    if lib is None or getattr(lib.try_import, '_sandbook', False):
+        return
+    names = lib.try_import
+
+    def try_import(mod, only_modules=False):
+        return names(mod, only_modules) if mod.rstrip('.') in _modules else []
+    try_import._sandbook = True
+    lib.try_import = try_import
 
 
 def plain_matches(text):
