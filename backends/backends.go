@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 )
 
@@ -229,6 +230,25 @@ type Usage struct {
 
 // ErrGone is returned by Attach for a sandbox that no longer exists.
 var ErrGone = errors.New("sandbox is gone")
+
+// FullError is returned by Start while the sandboxes that run are all there may
+// be. Notebooks are theirs, those that use most first.
+type FullError struct {
+	Why       string // sentence for people
+	Notebooks []string
+}
+
+// named is how many notebooks the sentence of a FullError names.
+const named = 3
+
+// Error is a sentence for people, with the way out.
+func (e *FullError) Error() string {
+	if len(e.Notebooks) == 0 {
+		return e.Why + " Stop kernels you do not need."
+	}
+	most := e.Notebooks[:min(named, len(e.Notebooks))]
+	return e.Why + " Stop kernels you do not need; those of these notebooks use most: " + strings.Join(most, ", ") + "."
+}
 
 // Registry holds the backends of a server by name.
 type Registry struct {

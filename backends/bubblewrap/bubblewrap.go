@@ -57,6 +57,13 @@ type Options struct {
 
 	// AllowUnlimited starts sandboxes also where their memory cannot be limited.
 	AllowUnlimited bool
+
+	// MaxSandboxes bounds how many sandboxes of the install run at one time.
+	// 0: 32.
+	MaxSandboxes int
+	// TotalMemory bounds what they use together, in bytes; one may always have
+	// its own limit. 0: what the machine has less 2 GiB, or half of it.
+	TotalMemory int64
 }
 
 // Backend makes sandboxes with bubblewrap.
@@ -67,8 +74,9 @@ type Backend struct {
 
 	fonts fontLists
 
-	mu   sync.Mutex
-	uids map[int]backends.ID // host users in use; nil until read from disk
+	mu       sync.Mutex
+	uids     map[int]backends.ID      // host users in use; nil until read from disk
+	starting map[backends.ID]struct{} // admitted, and perhaps not to be seen yet
 }
 
 var (
@@ -97,6 +105,12 @@ func New(opts Options) (*Backend, error) {
 	}
 	if opts.CacheDir != "" && !filepath.IsAbs(opts.CacheDir) {
 		return nil, fmt.Errorf("cache directory %q is not absolute", opts.CacheDir)
+	}
+	if opts.MaxSandboxes <= 0 {
+		opts.MaxSandboxes = defaultSandboxes
+	}
+	if opts.TotalMemory <= 0 {
+		opts.TotalMemory = defaultTotal(hostMemory())
 	}
 	b := &Backend{opts: opts, fonts: fontLists{places: hostFontPlaces}}
 	b.setup = sync.OnceValues(b.look)
@@ -200,6 +214,10 @@ func (b *Backend) Start(ctx context.Context, spec backends.Spec) (backends.Sandb
 	if err := validate(spec, b.opts.Install); err != nil {
 		return nil, err
 	}
+	if err := b.admit(h, spec); err != nil {
+		return nil, err
+	}
+	defer b.admitted(spec.ID)
 	uid, err := b.takeUID(spec.ID)
 	if err != nil {
 		return nil, err

@@ -130,6 +130,7 @@ func (b *Backend) raise(ctx context.Context, h host, spec backends.Spec, uid int
 		}
 	}()
 	j := newJob(h, spec, dir, uid)
+	j.Total = b.total(spec.Limits)
 	j.Tree = append(j.Tree, b.fonts.nodes()...)
 	s := &sandbox{b: b, id: spec.ID, dir: dir, group: j.Group}
 	ready, err := s.launch(j)

@@ -27,6 +27,8 @@ type Config struct {
 	CPU       string // per sandbox, processors, such as 2
 	Pids      string // per sandbox
 	Workspace string // bytes of the writable workspace
+	Sandboxes string // how many run at one time
+	Total     string // memory of all sandboxes together
 	Unlimited bool   // start kernels also where their memory has no limit
 	Demo      bool   // make a demo notebook if there is none
 	Log       string // debug, info, warn, error
@@ -69,6 +71,8 @@ func settings(getenv func(string) string) []setting {
 		str("pids", "512", "processes and threads of one sandbox", func(c *Config) *string { return &c.Pids }),
 		str("workspace", "512MiB", "writable workspace of one sandbox", func(c *Config) *string { return &c.Workspace }),
 		str("log", "info", "debug, info, warn or error", func(c *Config) *string { return &c.Log }),
+		str("sandboxes", "32", "sandboxes that may run at one time", func(c *Config) *string { return &c.Sandboxes }),
+		str("total-memory", "", "memory of all sandboxes together, such as 12GiB (default: the machine's less 2 GiB)", func(c *Config) *string { return &c.Total }),
 		yes("allow-unlimited", "start kernels also where the system lets the server limit neither their memory nor their processors", func(c *Config) *bool { return &c.Unlimited }),
 		yes("demo", "make a demo notebook if there is none", func(c *Config) *bool { return &c.Demo }),
 	}

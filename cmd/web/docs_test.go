@@ -95,6 +95,8 @@ func TestCommands(t *testing.T) {
 		{"unknown argument", []string{"run", "now"}, "", false, `there is no argument "now"`},
 		{"bad memory", []string{"run", "--data", dir, "--memory", "much"}, "", false, `"much" is not a size`},
 		{"bad pids", []string{"run", "--data", dir, "--pids", "3"}, "", false, "at least 16"},
+		{"no sandboxes", []string{"run", "--data", filepath.Join(dir, "c"), "--sandboxes", "0"}, "", false, "from 1 to 4096"},
+		{"bad total", []string{"run", "--data", filepath.Join(dir, "c"), "--total-memory", "all"}, "", false, `"all" is not a size`},
 		{"workspace over memory", []string{"run", "--data", dir, "--workspace", "4GiB"}, "", false, "smaller than the memory limit"},
 		{"unknown backend", []string{"run", "--data", filepath.Join(dir, "a"), "--backend", "dokcer"}, "", false, `there is no backend "dokcer"`},
 		{"bad log level", []string{"run", "--data", dir, "--log", "loud"}, "", false, "debug, info, warn or error"},

@@ -129,9 +129,19 @@ func (s *server) wire(ctx context.Context) error {
 
 // newRegistry builds the backends of this program, the default first.
 func newRegistry(cfg Config, data, install string) (*backends.Registry, error) {
+	sandboxes, err := strconv.Atoi(cfg.Sandboxes)
+	if err != nil || sandboxes < 1 || sandboxes > 4096 {
+		return nil, fmt.Errorf("sandboxes is a whole number from 1 to 4096, not %q", cfg.Sandboxes)
+	}
+	var total int64
+	if cfg.Total != "" {
+		if total, err = parseSize(cfg.Total); err != nil {
+			return nil, fmt.Errorf("total-memory: %w", err)
+		}
+	}
 	bw, err := bubblewrap.New(bubblewrap.Options{
 		RunDir: filepath.Join(data, "run"), CacheDir: filepath.Join(data, "cache"), Install: install,
-		AllowUnlimited: cfg.Unlimited,
+		MaxSandboxes: sandboxes, TotalMemory: total, AllowUnlimited: cfg.Unlimited,
 	})
 	if err != nil {
 		return nil, err

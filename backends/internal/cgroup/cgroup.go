@@ -18,6 +18,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -37,6 +38,12 @@ type Limits struct {
 	Memory int64 `json:"memory"` // bytes, swap included
 	CPU    int64 `json:"cpu"`    // thousandths of a processor
 	Pids   int64 `json:"pids"`
+}
+
+// Total limits all groups of an install together. A zero field limits nothing.
+type Total struct {
+	Memory int64 `json:"memory,omitempty"` // bytes, swap included
+	Pids   int64 `json:"pids,omitempty"`
 }
 
 // Group is the control group of one sandbox in every hierarchy used. It is
@@ -122,6 +129,65 @@ func (g Group) Create(l Limits) (err error) {
 	return limitV2(g.V2, g.Lim, l)
 }
 
+// LimitTotal limits what this group and all others of its install use together.
+// The group must have been created, so that their parent is there and stays.
+func (g Group) LimitTotal(t Total) error {
+	if dir := g.V1["memory"]; dir != "" && t.Memory > 0 {
+		if err := limitTotalV1(filepath.Dir(dir), t.Memory); err != nil {
+			return err
+		}
+	}
+	if dir := g.V1["pids"]; dir != "" && t.Pids > 0 {
+		if err := put(filepath.Join(filepath.Dir(dir), "pids.max"), num(t.Pids)); err != nil {
+			return err
+		}
+	}
+	for _, c := range g.Lim {
+		var err error
+		switch {
+		case c == "memory" && t.Memory > 0:
+			err = errors.Join(put(filepath.Join(filepath.Dir(g.V2), "memory.max"), num(t.Memory)), noSwapV2(filepath.Dir(g.V2)))
+		case c == "pids" && t.Pids > 0:
+			err = put(filepath.Join(filepath.Dir(g.V2), "pids.max"), num(t.Pids))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// limitTotalV1 limits a parent group that may have another limit already. The
+// limit of memory may never be above that with swap, so the order depends on
+// whether it grows. A group that uses more keeps the limit it has.
+func limitTotalV1(dir string, n int64) error {
+	memory, swap := filepath.Join(dir, "memory.limit_in_bytes"), filepath.Join(dir, "memory.memsw.limit_in_bytes")
+	err := put(memory, num(n))
+	swapErr := put(swap, num(n))
+	if errors.Is(err, syscall.EINVAL) {
+		err = put(memory, num(n))
+	}
+	if errors.Is(swapErr, fs.ErrNotExist) {
+		swapErr = put(filepath.Join(dir, "memory.swappiness"), "0")
+	}
+	// As much of it as socket buffers as all together might reasonably need.
+	tcpErr := put(filepath.Join(dir, "memory.kmem.tcp.limit_in_bytes"), num(max(n/16, min(n, maxSocketBuffers))))
+	for _, err := range []error{err, swapErr, tcpErr} {
+		if err != nil && !errors.Is(err, syscall.EBUSY) && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+func noSwapV2(dir string) error {
+	err := put(filepath.Join(dir, "memory.swap.max"), "0")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // a kernel without swap
+	}
+	return err
+}
+
 func limitV1(controller, dir string, l Limits) error {
 	switch controller {
 	case "memory":
@@ -158,10 +224,7 @@ func limitV2(dir string, controllers []string, l Limits) error {
 		case "memory":
 			err = put(filepath.Join(dir, "memory.max"), num(l.Memory))
 			if err == nil {
-				err = put(filepath.Join(dir, "memory.swap.max"), "0")
-				if errors.Is(err, fs.ErrNotExist) {
-					err = nil // a kernel without swap
-				}
+				err = noSwapV2(dir)
 			}
 		case "pids":
 			err = put(filepath.Join(dir, "pids.max"), num(l.Pids))
@@ -230,6 +293,19 @@ func (g Group) Usage() Usage {
 		u.CPU = time.Duration(field(g.V2, "cpu.stat", "usage_usec")) * time.Microsecond
 	}
 	return u
+}
+
+// Held is the memory that the group does not give back when others need some:
+// what it uses less the files of the host that it has read.
+func (g Group) Held() int64 {
+	dir, prefix := g.V1["memory"], "total_"
+	if slices.Contains(g.Lim, "memory") {
+		dir, prefix = g.V2, ""
+	}
+	if dir == "" {
+		return 0
+	}
+	return max(0, g.Usage().Memory-field(dir, "memory.stat", prefix+"inactive_file")-field(dir, "memory.stat", prefix+"active_file"))
 }
 
 // Kill ends every process in the group, however it forks. It does not wait.

@@ -179,6 +179,65 @@ func TestLimitsHold(t *testing.T) {
 	}
 }
 
+// TestTotalHolds: groups of an install cannot use more together than their
+// parent may, whatever each may by itself, and the total can be changed.
+func TestTotalHolds(t *testing.T) {
+	t.Parallel()
+	h := *host(t)
+	h.install += "-total"
+	g, other := h.Group("a"), h.Group("b")
+	t.Cleanup(func() { _, _, _, _ = g.Kill(), other.Kill(), g.Remove(), other.Remove() })
+	for _, g := range []Group{g, other} {
+		if err := g.Create(Limits{Memory: 512 << 20, CPU: 1000, Pids: 64}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, total := range []Total{{Memory: 128 << 20, Pids: 8}, {Memory: 96 << 20, Pids: 8}, {Memory: 160 << 20, Pids: 8}, {Memory: 64 << 20, Pids: 8}} {
+		if err := g.LimitTotal(total); err != nil {
+			t.Fatalf("total of %d MiB: %v", total.Memory>>20, err)
+		}
+	}
+	holder := exec.Command("/usr/bin/python3", "-c", "x = bytearray(30 << 20)\nprint('up', flush=True)\nimport signal; signal.pause()")
+	out, err := holder.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	startIn(t, other, holder)
+	if _, err := out.Read(make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/usr/bin/python3", "-c", "x = bytearray(200 << 20)\nprint('all of it')")
+	var printed strings.Builder
+	cmd.Stdout = &printed
+	startIn(t, g, cmd)
+	if err := cmd.Wait(); err == nil || printed.Len() > 0 {
+		t.Errorf("200 MiB of 64 MiB for all: %v %q", err, printed.String())
+	}
+	if u := g.Usage(); u.Peak > 64<<20 {
+		t.Errorf("one group used %d bytes, want less than the 64 MiB for all", u.Peak)
+	}
+	forks := exec.Command("/usr/bin/python3", "-c", `
+import os, signal
+try:
+    for _ in range(50):
+        if os.fork() == 0: signal.pause()
+    print("all of them", flush=True)
+except OSError as e:
+    print(e.errno, flush=True)`)
+	forks.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var answer strings.Builder
+	forks.Stdout = &answer
+	startIn(t, g, forks)
+	for deadline := time.Now().Add(20 * time.Second); len(g.Procs()) < 7 && time.Now().Before(deadline); {
+		<-time.After(5 * time.Millisecond)
+	}
+	_, _ = g.Kill(), other.Kill()
+	_, _ = forks.Wait(), holder.Wait()
+	if got := answer.String(); got == "all of them\n" {
+		t.Error("50 processes were started, want at most the 8 for all")
+	}
+}
+
 // TestForksRefused: a fork over the limit is refused, the ones below are not.
 func TestForksRefused(t *testing.T) {
 	t.Parallel()

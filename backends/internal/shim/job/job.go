@@ -71,6 +71,7 @@ type Job struct {
 
 	Group  cgroup.Group  `json:"group"`
 	Limits cgroup.Limits `json:"limits"`
+	Total  cgroup.Total  `json:"total"` // of all sandboxes of the install
 }
 
 // Ready is the shim's word that the sandbox's walls stand, or why not.

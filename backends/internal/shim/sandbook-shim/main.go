@@ -101,6 +101,9 @@ func (w *watch) start() error {
 	if err := w.job.Group.Create(w.job.Limits); err != nil {
 		return fmt.Errorf("make control group: %w", err)
 	}
+	if err := w.job.Group.LimitTotal(w.job.Total); err != nil {
+		return fmt.Errorf("limit all sandboxes together: %w", err)
+	}
 	if err := limits(w.job); err != nil {
 		return fmt.Errorf("set resource limits: %w", err)
 	}
