@@ -419,3 +419,16 @@ func FuzzPath(f *testing.F) {
 		}
 	})
 }
+
+// What a thread writes when its run is long over is reported, as no run's.
+func TestFilesChangedBetweenRuns(t *testing.T) {
+	t.Parallel()
+	_, h := testKernel(t, nil)
+	h.ok("import threading\ndef late():\n    open('late.txt', 'w').write('x')\nthreading.Timer(0.3, late).start()")
+	e := h.event("the file", func(e wire.Event) bool {
+		return e.Type == wire.EventFiles && strings.Contains(string(e.Content), "late.txt")
+	})
+	if e.Run != "" {
+		t.Errorf("it is said to be of run %s", e.Run)
+	}
+}

@@ -88,6 +88,7 @@ func Run(opts Options) (int, error) {
 		seen: map[string]struct{}{}, quiet: time.Now(), exit: make(chan int, 1),
 	}
 	go g.accept()
+	go g.watch()
 	code := g.wait()
 	_ = opts.Listener.Close()
 	g.mu.Lock()
@@ -294,6 +295,36 @@ func (g *guest) reportFiles(gen int, run string) {
 	defer g.scanning.Unlock()
 	files := g.ws.changes()
 	g.spool.add(wire.Event{Type: wire.EventFiles, Gen: gen, Run: run, At: time.Now().UnixMilli(), Content: encode(files)})
+}
+
+// watchEvery is how often the workspace is looked at between runs.
+const watchEvery = 2 * time.Second
+
+// watch reports what changes in the workspace while no run is in progress, such
+// as by a thread or a program that a run left behind. Where nothing has used
+// the processor nothing has changed, so an idle sandbox is only looked at.
+func (g *guest) watch() {
+	var last int64
+	for range time.Tick(watchEvery) { // ends with the program
+		k := g.live(0)
+		idle := make(chan bool, 1)
+		if k == nil || !k.post(func() { idle <- k.run == nil }) || !<-idle {
+			continue
+		}
+		used := int64(cpuTime(k.d.pid)) // to the nanosecond; others are counted in ticks
+		for _, st := range children() {
+			used += st.utime + st.stime + int64(st.pid)<<32
+		}
+		if used == last {
+			continue
+		}
+		last = used
+		g.scanning.Lock()
+		if files := g.ws.changes(); len(files.Changed)+len(files.Removed)+files.More > 0 {
+			g.spool.add(wire.Event{Type: wire.EventFiles, Gen: k.gen, At: time.Now().UnixMilli(), Content: encode(files)})
+		}
+		g.scanning.Unlock()
+	}
 }
 
 // question numbers a request to a driver.
