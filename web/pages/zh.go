@@ -213,6 +213,9 @@ var zh = map[string]string{ //nolint:gosec // words about tokens, none of them s
 	"“%s” is in the trash.":           "“%s”已移入回收站。",
 
 	// Sentences of the server that hold nothing of their own.
+	"Shown as plain text because it is too long to format.":                                             "按纯文本显示：内容太长，无法排版。",
+	"Shown as plain text because it is nested too deeply, or takes too long to format.":                 "按纯文本显示：嵌套太深，或排版耗时太长。",
+	"Shown as plain text because this page has too much to format at one time. Load it again to go on.": "按纯文本显示：本页需要排版的内容太多，一次处理不完。重新加载页面可继续排版。",
 	"It was asked for again.":                     "已再次请求运行。",
 	"It was interrupted.":                         "已被中断。",
 	"It was taken off the queue.":                 "已移出队列。",

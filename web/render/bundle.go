@@ -134,7 +134,11 @@ func (o Options) one(b Bundle, mime string) (Output, bool) {
 	case mime == "text/plain":
 		return plain(Text(v.Text), true)
 	}
-	return plain(JSON(v.Text), true)
+	h, full := once(o, "json", v.Text, int64(len(v.Text))*markupByte, func() (HTML, bool) { return JSON(v.Text), false })
+	if full {
+		h = o.plain(validUTF8(v.Text), pageFull)
+	}
+	return plain(h, true)
 }
 
 func (o Options) html(b Bundle) (Output, bool) {
@@ -142,18 +146,34 @@ func (o Options) html(b Bundle) (Output, bool) {
 	if v.Blob != "" {
 		return o.active(b, "text/html", verdict{active: true}), true
 	}
-	found := inspect(v.Text)
+	found, full := o.inspect(v.Text)
+	if full {
+		return o.later(b), true
+	}
 	if found.active {
 		return o.active(b, "text/html", found), true
 	}
 	if !found.text && len(b) > 1 {
 		return o.withScript(b)
 	}
-	h, ok := sanitize(v.Text, fromOutput, o)
-	if !ok {
+	c, full := o.clean(v.Text)
+	if full {
+		return o.later(b), true
+	}
+	if !c.ok {
 		return Output{}, false
 	}
-	return Output{Tier: TierSanitized, Mime: "text/html", HTML: `<div class="output-html">` + h + "</div>"}, true
+	return Output{Tier: TierSanitized, Mime: "text/html", HTML: `<div class="output-html">` + c.html + "</div>"}, true
+}
+
+// later is HTML that the page has no work left for: the text of the same output,
+// or what was written.
+func (o Options) later(b Bundle) Output {
+	mime := "text/html"
+	if v, has := b["text/plain"]; has && v.Blob == "" && strings.TrimSpace(v.Text) != "" {
+		mime = "text/plain"
+	}
+	return Output{Tier: TierPlain, Mime: mime, HTML: o.plain(validUTF8(b[mime].Text), pageFull)}
 }
 
 // withScript joins markup that only reserves a place with the script of the same
@@ -192,11 +212,11 @@ func (o Options) fallback(b Bundle, mime string, found verdict) HTML {
 	}
 	if v, has := b["text/html"]; has && v.Blob == "" {
 		if mime != "text/html" {
-			found = inspect(v.Text)
+			found, _ = o.inspect(v.Text)
 		}
 		if found.text {
-			if h, ok := sanitize(v.Text, fromOutput, o); ok && strings.TrimSpace(string(h)) != "" {
-				return `<div class="output-html">` + h + "</div>"
+			if c, _ := o.clean(v.Text); c.ok && strings.TrimSpace(string(c.html)) != "" {
+				return `<div class="output-html">` + c.html + "</div>"
 			}
 		}
 	}
@@ -208,7 +228,7 @@ func (o Options) fallback(b Bundle, mime string, found verdict) HTML {
 	}
 	if strings.HasSuffix(mime, "javascript") && b[mime].Blob == "" {
 		src, _ := clip(validUTF8(b[mime].Text), maxHighlight)
-		return `<pre class="code"><code>` + Code(src, "javascript") + "</code></pre>"
+		return `<pre class="code"><code>` + o.Code(src, "javascript") + "</code></pre>"
 	}
 	return `<p class="note">` + Visible("This "+kindName(mime)+" is drawn in a frame of its own and has no still picture.") + "</p>"
 }

@@ -22,6 +22,15 @@ type Options struct {
 	// Scope keeps footnotes of several Markdown cells on one page apart;
 	// letters, digits and dashes. The cell's id is a good one.
 	Scope string
+
+	// Say puts a sentence of this package into the reader's language; nil:
+	// English.
+	Say func(en string) string
+
+	// Work bounds what a page takes to format, and Cache saves doing it again.
+	// Both may be nil.
+	Work  *Work
+	Cache *Cache
 }
 
 var (

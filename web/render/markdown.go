@@ -2,6 +2,7 @@ package render
 
 import (
 	"bytes"
+	"errors"
 	"regexp"
 	"strconv"
 	"strings"
@@ -26,24 +27,39 @@ const maxMarkdown = 512 << 10
 // and are left out.
 func Markdown(src string, o Options) HTML {
 	src = validUTF8(src)
-	if len(src) > maxMarkdown || entangled(src) {
-		return plainBlock(src)
+	if len(src) > maxMarkdown {
+		return o.plain(src, tooLong)
 	}
-	out, ok := o.goldmark(src)
-	if !ok {
-		return plainBlock(src)
+	pairs := entangled(src)
+	if pairs > maxPairs {
+		return o.plain(src, tooCostly)
 	}
-	if h, ok := sanitize(out, fromMarkdown, o); ok {
-		return h
+	h, full := once(o, "markdown", src, proseText+int64(len(src))*proseByte+pairs/500, func() (HTML, bool) {
+		out, err := o.goldmark(src)
+		if errors.Is(err, errPageFull) {
+			return "", true
+		}
+		if err == nil {
+			if h, ok := sanitize(out, fromMarkdown, o); ok {
+				return h, false
+			}
+		}
+		return o.plain(src, tooCostly), false
+	})
+	if full {
+		return o.plain(src, pageFull)
 	}
-	return plainBlock(src)
+	return h
 }
 
-// entangled says whether a parser that pairs brackets and emphasis within a
-// paragraph would need too long: its work grows with the square of their number.
-func entangled(src string) bool {
-	const most = 2e8
-	work, marks, blank := 0, 0, true
+// maxPairs bounds what entangled counts.
+const maxPairs = 2e8
+
+// entangled tells the work of a parser that pairs brackets and emphasis within a
+// paragraph, and notes with what refers to them within the text: it grows with
+// the square of their number.
+func entangled(src string) int64 {
+	work, marks, blank := int64(0), int64(0), true
 	for i := range len(src) {
 		switch src[i] {
 		case '[', '*', '_', '~', '<':
@@ -59,7 +75,8 @@ func entangled(src string) bool {
 			blank = false
 		}
 	}
-	return work+marks*marks > most
+	notes := int64(strings.Count(src, "[^"))
+	return work + marks*marks + notes*notes
 }
 
 // newBlock matches the start of a line that ends the paragraph before it.
@@ -77,16 +94,20 @@ func plainBlock(src string) HTML {
 	return HTML(w.String())
 }
 
-func (o Options) goldmark(src string) (out string, ok bool) {
+func (o Options) goldmark(src string) (out string, err error) {
 	defer func() {
-		if recover() != nil { // hostile text must not take the page with it
-			out, ok = "", false
+		if p := recover(); p != nil { // hostile text must not take the page with it
+			out, err = "", errTooMuch
+			if p == errPageFull { //nolint:errorlint // it is the value a counter panicked with
+				err = errPageFull
+			}
 		}
 	}()
 	prefix := "doc-"
 	if scopePattern.MatchString(o.Scope) {
 		prefix += o.Scope + "-"
 	}
+	count := &steps{page: o.Work}
 	md := goldmark.New(
 		goldmark.WithExtensions(
 			extension.NewTable(extension.WithTableCellAlignMethod(extension.TableCellAlignAttribute)),
@@ -99,14 +120,15 @@ func (o Options) goldmark(src string) (out string, ok bool) {
 			parser.WithAutoHeadingID(),
 			parser.WithInlineParsers(util.Prioritized(extension.NewTaskCheckBoxParser(), 0)),
 		),
-		goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(ownNodes{}, 100))),
+		goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(ownNodes{count}, 100))),
 	)
+	md.Parser().AddOptions(count)
 	var b bytes.Buffer
 	ctx := parser.NewContext(parser.WithIDs(&headingIDs{used: map[string]int{}}))
 	if err := md.Convert([]byte(src), &b, parser.WithContext(ctx)); err != nil {
-		return "", false
+		return "", err
 	}
-	return b.String(), true
+	return b.String(), nil
 }
 
 var scopePattern = regexp.MustCompile(`^[A-Za-z0-9\-]{1,64}$`)
@@ -129,17 +151,17 @@ func (h *headingIDs) Put(value []byte) { h.used[string(value)]++ }
 
 // ownNodes writes the nodes that differ from the usual: code, raw HTML and task
 // boxes.
-type ownNodes struct{}
+type ownNodes struct{ steps *steps }
 
-func (ownNodes) RegisterFuncs(reg renderer.NodeRendererFuncRegisterer) {
-	reg.Register(ast.KindFencedCodeBlock, codeBlock)
-	reg.Register(ast.KindCodeBlock, codeBlock)
+func (n ownNodes) RegisterFuncs(reg renderer.NodeRendererFuncRegisterer) {
+	reg.Register(ast.KindFencedCodeBlock, n.codeBlock)
+	reg.Register(ast.KindCodeBlock, n.codeBlock)
 	reg.Register(ast.KindHTMLBlock, htmlBlock)
 	reg.Register(ast.KindRawHTML, rawHTML)
 	reg.Register(extast.KindTaskCheckBox, taskBox)
 }
 
-func codeBlock(w util.BufWriter, source []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
+func (n ownNodes) codeBlock(w util.BufWriter, source []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
 	if !entering {
 		return ast.WalkContinue, nil
 	}
@@ -148,6 +170,9 @@ func codeBlock(w util.BufWriter, source []byte, node ast.Node, entering bool) (a
 		language = string(f.Language(source))
 	}
 	code := strings.TrimSuffix(string(node.Lines().Value(source)), "\n")
+	if !n.steps.affords(codeWork(code)) {
+		language = ""
+	}
 	_, err := w.WriteString(`<pre class="code"><code>` + string(Code(code, language)) + "</code></pre>\n")
 	return ast.WalkSkipChildren, err
 }

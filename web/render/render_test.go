@@ -352,9 +352,16 @@ func FuzzMarkdown(f *testing.F) {
 	for _, p := range payloads {
 		f.Add(p)
 	}
+	for _, shape := range shapes {
+		f.Add(shape(40))
+		f.Add(shape(60))
+	}
 	f.Fuzz(func(t *testing.T, s string) {
 		if len(s) > 20000 {
 			return
+		}
+		if units, _, _ := spent(s); units > textWork+maxPairs/500+proseText+proseByte*20000*3 { // each bad byte becomes three
+			t.Fatalf("%q took %d", s, units)
 		}
 		if why := unsafe(Markdown(s, testOptions), testOptions.FilesBase); why != "" {
 			t.Fatalf("%q: %s\n%s", s, why, Markdown(s, testOptions))

@@ -32,7 +32,7 @@ func (v maker) source(c *notebook.Cell) (h render.HTML, exact bool) {
 		o.Scope = string(c.ID)
 		return render.Markdown(c.Source, o), false
 	case notebook.CodeCell:
-		h = render.Code(c.Source, v.s.Language)
+		h = v.render().Code(c.Source, v.s.Language)
 	default:
 		h = render.Visible(c.Source)
 	}

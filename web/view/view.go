@@ -21,6 +21,9 @@ type Options struct {
 	Build       string // names the server's build, so that a page notices a new one
 	FrameOrigin string // of active outputs; empty: none
 	ReadOnly    bool   // the actor may not edit
+
+	Rendered *render.Cache // of all pages; nil: none
+	Work     *render.Work  // what this page, or this patch of it, may take to format; nil: as long as it takes
 }
 
 // Page is the whole notebook page.
@@ -63,6 +66,9 @@ func (v maker) render() render.Options {
 	id := url.PathEscape(string(v.s.ID))
 	return render.Options{
 		FilesBase: "/n/" + id + "/files/",
+		Say:       func(en string) string { return v.t(en) },
+		Work:      v.o.Work,
+		Cache:     v.o.Rendered,
 		BlobURL:   func(hash, mime string) string { return "/n/" + id + "/blob/" + hash + "?type=" + url.QueryEscape(mime) },
 	}
 }
