@@ -22,7 +22,8 @@ var numbers = map[string][2]int{
 	"reboot": {169, 142}, "request_key": {249, 218}, "set_mempolicy": {238, 237}, "setdomainname": {171, 162}, "sethostname": {170, 161},
 	"setns": {308, 268}, "settimeofday": {164, 170}, "socket": {41, 198}, "socketpair": {53, 199}, "swapoff": {168, 225}, "swapon": {167, 224},
 	"syslog": {103, 116}, "umount2": {166, 39}, "unshare": {272, 97}, "userfaultfd": {323, 282}, "ustat": {136, -1}, "vhangup": {153, 58},
-	"vmsplice": {278, 75}, "statmount": {457, 457}, "listmount": {458, 458}, "lsm_set_self_attr": {460, 460},
+	"prlimit64": {302, 261}, "sched_setscheduler": {144, 119}, "sched_setparam": {142, 118}, "sched_setattr": {314, 274}, "setpriority": {141, 140},
+	"ioprio_set": {251, 30}, "vmsplice": {278, 75}, "statmount": {457, 457}, "listmount": {458, 458}, "lsm_set_self_attr": {460, 460},
 }
 
 // sysCall is a raw call for the probe.

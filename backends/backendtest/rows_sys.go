@@ -26,6 +26,8 @@ func syscallRows() []row {
 		{id: "S04", sev: Escape, title: "the x32 convention does not exist", needs: f, run: (*T).x32},
 		{id: "S05", sev: Escape, title: "high argument bits change nothing (CVE-2019-10063)", needs: f, run: (*T).highBits},
 		{id: "S07", sev: Escape, title: "calls that do not exist yet are refused", needs: f, run: (*T).unknownCalls},
+		{id: "S11", sev: Integrity, title: "nobody changes the limits or the priority of another process, such as the guest", needs: f, run: (*T).othersLimits},
+		{id: "S12", sev: Escape, title: "sockets of the Internet speak TCP and UDP only", needs: f, run: (*T).protocols},
 		{id: "S08", sev: SelfDoS, title: "languages work: Python threads, processes, sqlite, TLS, asyncio; Node, Java, R, shell", run: (*T).languages},
 		{id: "S10", sev: Escape, title: "no user namespace can be made, and no mount (CVE-2022-0492, CVE-2021-41133)", run: (*T).nested},
 		{id: "T01", sev: Escape, title: "a terminal cannot be typed into (CVE-2017-5226)", run: (*T).typing},
@@ -93,7 +95,10 @@ func (t *T) everyThread() {
 }
 
 func (t *T) refusedCalls() {
-	special := []string{"clone", "clone3", "getpid", "ioctl", "personality", "socket", "socketpair"}
+	special := []string{
+		"clone", "clone3", "getpid", "ioctl", "personality", "socket", "socketpair",
+		"prlimit64", "sched_setscheduler", "sched_setparam", "sched_setattr", "setpriority", "ioprio_set",
+	}
 	var names []string
 	for n := range maps.Keys(numbers) {
 		if !slices.Contains(special, n) {
@@ -153,6 +158,50 @@ func (t *T) highBits() {
 		named("ioctl", 0, 0x5412), named("ioctl", 0, 0x5412|1<<32), named("ioctl", 0, 0x541C), named("ioctl", 0, 0x541C|7<<40),
 		named("socket", 16|1<<32, 3, 0), named("personality", 8|1<<32), named("clone", 0x10000000|1<<32),
 	}), syscall.EPERM)
+}
+
+// othersLimits: with a limit of three descriptors the guest would see no file
+// that a run has written, and say nothing.
+func (t *T) othersLimits() {
+	const files, pointer = 7, 1 // a pointer that cannot be read: who is let through gets EFAULT
+	refused := map[string]sysCall{
+		"limit of the guest": named("prlimit64", 1, files, pointer, 0), "limit, high pointer": named("prlimit64", 1, files, 1<<40, 0),
+		"limit, high number": named("prlimit64", 1|1<<32, files, pointer, 0), "scheduler": named("sched_setscheduler", 1, 5, pointer),
+		"parameters": named("sched_setparam", 1, pointer), "attributes": named("sched_setattr", 1, pointer, 0),
+		"nice": named("setpriority", 0, 1, 19), "nice group": named("setpriority", 1, 1, 19), "nice user": named("setpriority", 2, 0, 19),
+		"disk": named("ioprio_set", 1, 1, 3<<13), "disk of the user": named("ioprio_set", 3, 0, 3<<13),
+	}
+	var names []string
+	var calls []sysCall
+	for name, c := range refused {
+		names, calls = append(names, name), append(calls, c)
+	}
+	t.expect(t.calls(t.a(), names, calls), syscall.EPERM)
+	t.expect(t.calls(t.a(), []string{"read the guest's limit", "own limit", "own nice"}, []sysCall{
+		named("prlimit64", 1, files, 0, 0), named("prlimit64", 0, files, 0, 0), named("setpriority", 0, 0, 1),
+	}), 0)
+}
+
+func (t *T) protocols() {
+	out := t.python(t.a(), `
+import socket, itertools
+for family, kind, proto in itertools.product((socket.AF_INET, socket.AF_INET6), (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET, socket.SOCK_RAW), (1, 2, 4, 33, 41, 47, 58, 115, 132, 136, 255, 256, 262, 263)):
+    for make in (socket.socket, socket.socketpair):
+        try:
+            make(family, kind, proto)
+            print(family, kind, proto, "was made")
+        except OSError as e:
+            if e.errno != 1 and make is socket.socket: print(family, kind, proto, e)
+for family in (socket.AF_INET, socket.AF_INET6):
+    for kind, proto in ((socket.SOCK_STREAM, 0), (socket.SOCK_STREAM, 6), (socket.SOCK_DGRAM, 0), (socket.SOCK_DGRAM, 17)):
+        try: socket.socket(family, kind, proto).close()
+        except OSError as e:
+            if e.errno != 97: print(family, kind, proto, e)  # 97: the host has no such family
+socket.socketpair()
+`)
+	if out != "" {
+		t.Error(out)
+	}
 }
 
 func (t *T) unknownCalls() {
@@ -223,9 +272,9 @@ func (t *T) typing() {
 import pty, fcntl, os
 a, b = pty.openpty()
 os.setsid() if os.getpid() != os.getsid(0) else None
-for name, nr in [("TIOCSTI", 0x5412), ("TIOCLINUX", 0x541C), ("TIOCSTI high", 0x100005412 - (1 << 32))]:
+for name, nr in [("TIOCSTI", 0x5412), ("TIOCLINUX", 0x541C), ("TIOCSETD", 0x5423), ("TIOCSTI high", 0x100005412 - (1 << 32))]:
     try:
-        fcntl.ioctl(b, nr, b"x")
+        fcntl.ioctl(b, nr, b"\x1b\0\0\0")
         print(name, "worked")
     except OSError as e:
         if e.errno != 1: print(name, e)

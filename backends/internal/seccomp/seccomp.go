@@ -39,10 +39,13 @@ const x32Bit uint32 = 0x40000000
 const (
 	tiocsti    uint32 = 0x5412
 	tioclinux  uint32 = 0x541C
+	tiocsetd   uint32 = 0x5423
 	newMask    uint32 = 0x7E020000 // CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}
 	familyUnix uint32 = 1
 	familyIP4  uint32 = 2
 	familyIP6  uint32 = 10
+	protoTCP   uint32 = 6
+	protoUDP   uint32 = 17
 	queryPers  uint32 = 0xffffffff
 )
 
@@ -72,6 +75,11 @@ func loadLow(i int) bpf.Instruction {
 	return bpf.LoadAbsolute{Off: uint32(16 + 8*i), Size: 4} //nolint:gosec // i is a constant below 6
 }
 
+// loadHigh loads the high half of argument i.
+func loadHigh(i int) bpf.Instruction {
+	return bpf.LoadAbsolute{Off: uint32(20 + 8*i), Size: 4} //nolint:gosec // as above
+}
+
 // oneOf returns then if the argument's low half is one of vals, else otherwise.
 func oneOf(arg int, vals []uint32, then, otherwise uint32) []bpf.Instruction {
 	b := []bpf.Instruction{loadLow(arg)}
@@ -82,12 +90,61 @@ func oneOf(arg int, vals []uint32, then, otherwise uint32) []bpf.Instruction {
 	return append(b, ret(otherwise), ret(then))
 }
 
+// sockets allows local ones, and those of the Internet that speak TCP or UDP:
+// whatever else the kernel knows would be loaded on request, and attacked.
+func sockets() []bpf.Instruction {
+	return []bpf.Instruction{
+		loadLow(0),
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: familyUnix, SkipTrue: 7},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: familyIP4, SkipTrue: 1},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: familyIP6, SkipFalse: 4},
+		loadLow(2),
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 3},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: protoTCP, SkipTrue: 2},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: protoUDP, SkipTrue: 1},
+		ret(ErrnoEPERM), ret(Allow),
+	}
+}
+
+// ownLimits lets everybody read limits and set their own. The guest has the
+// same user as the code and would lose its descriptors to it.
+func ownLimits() []bpf.Instruction {
+	return []bpf.Instruction{
+		loadLow(0),
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 5},
+		loadLow(2), // a pointer to the new limit, or none
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 2},
+		loadHigh(2),
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 1},
+		ret(ErrnoEPERM), ret(Allow),
+	}
+}
+
+// ownPriority allows a call for the caller alone or its process group, named by
+// the first argument, and not for others or for all processes of the user.
+func ownPriority(process, group uint32) []bpf.Instruction {
+	return []bpf.Instruction{
+		loadLow(0),
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: process, SkipTrue: 1},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: group, SkipFalse: 2},
+		loadLow(1),
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 1},
+		ret(ErrnoEPERM), ret(Allow),
+	}
+}
+
 func specials() []special {
-	families := []uint32{familyUnix, familyIP4, familyIP6}
+	own := oneOf(0, []uint32{0}, Allow, ErrnoEPERM)
 	return []special{
-		{callIoctl, oneOf(1, []uint32{tiocsti, tioclinux}, ErrnoEPERM, Allow)},
-		{callSocket, oneOf(0, families, Allow, ErrnoEPERM)},
-		{callSocketpair, oneOf(0, families, Allow, ErrnoEPERM)},
+		{callIoctl, oneOf(1, []uint32{tiocsti, tioclinux, tiocsetd}, ErrnoEPERM, Allow)},
+		{callSocket, sockets()},
+		{callSocketpair, sockets()},
+		{callPrlimit64, ownLimits()},
+		{callSchedSetscheduler, own},
+		{callSchedSetparam, own},
+		{callSchedSetattr, own},
+		{callSetpriority, ownPriority(0, 1)}, // PRIO_PROCESS, PRIO_PGRP
+		{callIoprioSet, ownPriority(1, 2)},   // IOPRIO_WHO_PROCESS, IOPRIO_WHO_PGRP
 		{callPersonality, oneOf(0, []uint32{0, queryPers}, Allow, ErrnoEPERM)},
 		{callClone, []bpf.Instruction{
 			loadLow(0),

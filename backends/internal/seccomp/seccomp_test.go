@@ -30,9 +30,18 @@ func spec(goarch string, audit, nr uint32, args [6]uint64) uint32 {
 	case is(callClone3):
 		return ErrnoENOSYS
 	case is(callIoctl):
-		return when(low(1) != 0x5412 && low(1) != 0x541C)
+		return when(low(1) != 0x5412 && low(1) != 0x541C && low(1) != 0x5423)
 	case is(callSocket), is(callSocketpair):
-		return when(low(0) == 1 || low(0) == 2 || low(0) == 10)
+		known := low(2) == 0 || low(2) == 6 || low(2) == 17
+		return when(low(0) == 1 || (low(0) == 2 || low(0) == 10) && known)
+	case is(callPrlimit64):
+		return when(low(0) == 0 || args[2] == 0)
+	case is(callSchedSetscheduler), is(callSchedSetparam), is(callSchedSetattr):
+		return when(low(0) == 0)
+	case is(callSetpriority):
+		return when((low(0) == 0 || low(0) == 1) && low(1) == 0)
+	case is(callIoprioSet):
+		return when((low(0) == 1 || low(0) == 2) && low(1) == 0)
 	case is(callPersonality):
 		return when(low(0) == 0 || low(0) == 0xffffffff)
 	case is(callClone):
@@ -75,12 +84,19 @@ func machine(tb testing.TB, goarch string) func(audit, nr uint32, args [6]uint64
 func classes() [][6]uint64 {
 	var out [][6]uint64
 	vals := []uint64{
-		0, 1, 2, 3, 10, 16, 17, 29, 38, 40, 41, 53, 56, 0x5401, 0x5412, 0x541C, 0x541B, 0x5421, 0x7E020000,
+		0, 1, 2, 3, 6, 10, 16, 17, 29, 38, 40, 41, 53, 56, 0x5401, 0x5423, 0x5412, 0x541C, 0x541B, 0x5421, 0x7E020000,
 		0x10000000, 0x00020000, 0x02000000, 0x01200011, 0x003d0f00, 0x80, 0xffffffff, 0xfffffffe, 8, 0x20000, 1 << 31,
 	}
 	for _, v := range vals {
 		for _, high := range []uint64{0, 1 << 32, 0xffffffff << 32} {
 			out = append(out, [6]uint64{v | high, 0, 0}, [6]uint64{0, v | high, 0}, [6]uint64{v | high, v | high, v})
+		}
+	}
+	// Pairs that only together decide: family and protocol, process and pointer,
+	// kind and number.
+	for _, first := range []uint64{0, 1, 2, 10, 1 << 32, 2 | 1<<32} {
+		for _, v := range []uint64{0, 1, 6, 17, 33, 58, 132, 136, 256, 262, 1 << 32, 6 | 1<<32, 262 | 1<<32, 0x7fff00001000} {
+			out = append(out, [6]uint64{first, 0, v}, [6]uint64{first, v, 0}, [6]uint64{first, 1, v})
 		}
 	}
 	for f := range uint64(64) {
@@ -182,7 +198,8 @@ func TestTable(t *testing.T) {
 	}
 	for goarch, a := range arches {
 		seen := map[int]string{}
-		for _, c := range append(slices.Clone(allowed), callClone, callClone3, callIoctl, callPersonality, callSocket, callSocketpair) {
+		for _, c := range append(slices.Clone(allowed), callClone, callClone3, callIoctl, callPersonality, callSocket, callSocketpair,
+			callPrlimit64, callSchedSetscheduler, callSchedSetparam, callSchedSetattr, callSetpriority, callIoprioSet) {
 			n := a.nr(c)
 			if n == none {
 				continue
@@ -209,16 +226,18 @@ func TestTable(t *testing.T) {
 
 // FuzzFilter looks for a call on which filter and specification differ.
 func FuzzFilter(f *testing.F) {
-	f.Add(uint32(auditAMD64), uint32(41), uint64(16), uint64(0))
-	f.Add(uint32(auditAMD64), uint32(16), uint64(0), uint64(0x100005412))
-	f.Add(uint32(auditAMD64), uint32(0x40000000|56), uint64(0x10000000), uint64(0))
-	f.Add(uint32(0x40000003), uint32(11), uint64(0), uint64(0))
+	f.Add(uint32(auditAMD64), uint32(41), uint64(16), uint64(0), uint64(0))
+	f.Add(uint32(auditAMD64), uint32(16), uint64(0), uint64(0x100005412), uint64(0))
+	f.Add(uint32(auditAMD64), uint32(0x40000000|56), uint64(0x10000000), uint64(0), uint64(0))
+	f.Add(uint32(0x40000003), uint32(11), uint64(0), uint64(0), uint64(0))
+	f.Add(uint32(auditAMD64), uint32(302), uint64(1), uint64(7), uint64(1<<32))
+	f.Add(uint32(auditAMD64), uint32(41), uint64(2), uint64(1), uint64(262))
 	runs := map[string]func(uint32, uint32, [6]uint64) uint32{}
 	for goarch := range arches {
 		runs[goarch] = machine(f, goarch)
 	}
-	f.Fuzz(func(t *testing.T, audit, nr uint32, a0, a1 uint64) {
-		args := [6]uint64{a0, a1}
+	f.Fuzz(func(t *testing.T, audit, nr uint32, a0, a1, a2 uint64) {
+		args := [6]uint64{a0, a1, a2}
 		for goarch, run := range runs {
 			for _, au := range []uint32{audit, arches[goarch].audit} {
 				if got, want := run(au, nr, args), spec(goarch, au, nr, args); got != want {

@@ -118,7 +118,6 @@ var allowed = []call{
 	{"io_setup", 206, 0},
 	{"io_submit", 209, 2},
 	{"ioprio_get", 252, 31},
-	{"ioprio_set", 251, 30},
 	{"kill", 62, 129},
 	{"landlock_add_rule", 445, 445},
 	{"landlock_create_ruleset", 444, 444},
@@ -184,7 +183,6 @@ var allowed = []call{
 	{"pread64", 17, 67},
 	{"preadv", 295, 69},
 	{"preadv2", 327, 286},
-	{"prlimit64", 302, 261},
 	{"process_mrelease", 448, 448},
 	{"pselect6", 270, 72},
 	{"pwrite64", 18, 68},
@@ -222,9 +220,6 @@ var allowed = []call{
 	{"sched_getscheduler", 145, 120},
 	{"sched_rr_get_interval", 148, 127},
 	{"sched_setaffinity", 203, 122},
-	{"sched_setattr", 314, 274},
-	{"sched_setparam", 142, 118},
-	{"sched_setscheduler", 144, 119},
 	{"sched_yield", 24, 124},
 	{"seccomp", 317, 277},
 	{"select", 23, none},
@@ -244,7 +239,6 @@ var allowed = []call{
 	{"setgroups", 116, 159},
 	{"setitimer", 38, 103},
 	{"setpgid", 109, 154},
-	{"setpriority", 141, 140},
 	{"setregid", 114, 143},
 	{"setresgid", 119, 149},
 	{"setresuid", 117, 147},
@@ -303,10 +297,16 @@ var allowed = []call{
 
 // The calls that are allowed only with some arguments, or answered specially.
 var (
-	callClone       = call{"clone", 56, 220}
-	callClone3      = call{"clone3", 435, 435}
-	callIoctl       = call{"ioctl", 16, 29}
-	callPersonality = call{"personality", 135, 92}
-	callSocket      = call{"socket", 41, 198}
-	callSocketpair  = call{"socketpair", 53, 199}
+	callClone             = call{"clone", 56, 220}
+	callClone3            = call{"clone3", 435, 435}
+	callIoctl             = call{"ioctl", 16, 29}
+	callPersonality       = call{"personality", 135, 92}
+	callSocket            = call{"socket", 41, 198}
+	callSocketpair        = call{"socketpair", 53, 199}
+	callPrlimit64         = call{"prlimit64", 302, 261}
+	callSchedSetscheduler = call{"sched_setscheduler", 144, 119}
+	callSchedSetparam     = call{"sched_setparam", 142, 118}
+	callSchedSetattr      = call{"sched_setattr", 314, 274}
+	callSetpriority       = call{"setpriority", 141, 140}
+	callIoprioSet         = call{"ioprio_set", 251, 30}
 )
