@@ -138,6 +138,22 @@ func TestProbe(t *testing.T) {
 	}
 }
 
+// TestProbeNeedsNoProgramOfTheHost: the trial copied /bin/true to another name,
+// under which the one program of busybox or uutils does not know what it is.
+func TestProbeNeedsNoProgramOfTheHost(t *testing.T) {
+	t.Parallel()
+	b, _ := backend(t, t.TempDir())
+	h, err := b.look()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.runtime = hostRuntime{} // no /usr, and so no program and no library
+	b.setup = func() (host, error) { return h, nil }
+	if err := b.trial(t.Context()); err != nil {
+		t.Errorf("a trial without any program of the host: %v", err)
+	}
+}
+
 // TestUnlimited: kernels without a memory limit are an administrator's choice,
 // made in so many words. Otherwise there are none, and a sentence says what to do.
 func TestUnlimited(t *testing.T) {

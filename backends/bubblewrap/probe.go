@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sandbook/backends"
+	"sandbook/backends/internal/shim/job"
 )
 
 // Probe implements backends.Backend. It really starts a sandbox, with
@@ -87,7 +88,9 @@ func version(ctx context.Context, bwrap string) (string, error) {
 	return strings.TrimPrefix(string(bytes.TrimSpace(out)), "bubblewrap "), nil
 }
 
-// trial starts a sandbox whose guest does nothing, and sees it end well: every wall was built and the filter was loaded.
+// trial starts a sandbox whose guest does nothing, and sees it end well: every
+// wall was built and the filter was loaded. The guest is the shim, since no
+// program of the host is known to work by itself under another name.
 func (b *Backend) trial(ctx context.Context) error {
 	h, err := b.setup()
 	if err != nil {
@@ -99,7 +102,8 @@ func (b *Backend) trial(ctx context.Context) error {
 	spec := backends.Spec{
 		ID:     id,
 		Labels: backends.Labels{Install: b.opts.Install},
-		Guest:  "/bin/true",
+		Guest:  job.Self,
+		Args:   []string{job.Trial},
 		Limits: backends.Limits{}.WithDefaults(),
 	}
 	if err := validate(spec, b.opts.Install); err != nil {

@@ -7,6 +7,13 @@ import (
 	"sandbook/backends/internal/cgroup"
 )
 
+// The shim is also the program of a trial sandbox: found at Self by the shim
+// that starts it, and given Trial as its first argument it ends at once, well.
+const (
+	Self  = "/proc/self/exe"
+	Trial = "trial"
+)
+
 // Names of the files in a sandbox's run directory.
 const (
 	LabelsFile = "labels.json" // written by the server before anything runs
