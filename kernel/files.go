@@ -19,6 +19,7 @@ const (
 	maxKept     = 64 << 20 // bytes of one file
 	maxUpload   = 256 << 20
 	collectTime = 2 * time.Minute
+	askTime     = 20 * time.Second // for an answer beside the write path
 	collectWait = 30 * time.Second // until files that could not be asked for are asked for again
 	maxReaders  = 8                // files of a notebook read for clients at one time; a guest serves 32 requests
 )
@@ -284,7 +285,16 @@ func (s *Session) Ask(ctx context.Context, a notebook.Actor, req wire.Request) (
 	if g == nil {
 		return nil, notebook.Errorf(notebook.Unavailable, "There is no kernel running.")
 	}
-	return g.call(ctx, req)
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	res, err := g.call(ctx, req)
+	switch {
+	case errors.Is(err, errGuestGone):
+		return nil, notebook.Errorf(notebook.Unavailable, "The kernel cannot be reached at the moment. Ask again in a second.")
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, notebook.Errorf(notebook.Unavailable, "The kernel did not answer in time.")
+	}
+	return res, err
 }
 
 // Usage samples the live sandbox by the host's counters; nil if there is none.

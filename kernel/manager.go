@@ -195,10 +195,13 @@ func (m *Manager) Create(ctx context.Context, a notebook.Actor, c notebook.Creat
 	if len(files) > 0 {
 		d.add(notebook.FilesChanged{Files: notebook.Files{Changed: files}})
 	}
-	return d.st.ID, m.log.Append(ctx, d.st.ID, notebook.Batch{Events: d.evs, State: &d.st})
+	st := notebook.Fold(notebook.New(d.st.ID), d.evs)
+	return st.ID, m.log.Append(ctx, st.ID, notebook.Batch{Events: d.evs, State: &st})
 }
 
-// draft collects the first events of a notebook.
+// draft collects the first events of a notebook. Its state is what ops are
+// decided on, without the runs: they change nothing for them, and applying each
+// would copy all of them.
 type draft struct {
 	m   *Manager
 	a   notebook.Actor
@@ -208,9 +211,7 @@ type draft struct {
 }
 
 func (d *draft) add(b notebook.Body) {
-	e := notebook.Event{Seq: d.st.Seq + 1, At: d.now, By: d.a.Author, Body: b}
-	d.st = notebook.Apply(d.st, e)
-	d.evs = append(d.evs, e)
+	d.evs = append(d.evs, notebook.Event{Seq: int64(len(d.evs)) + 1, At: d.now, By: d.a.Author, Body: b})
 }
 
 func (d *draft) do(op notebook.Op) error {
@@ -218,10 +219,10 @@ func (d *draft) do(op notebook.Op) error {
 	if err != nil {
 		return err
 	}
+	d.st = notebook.Fold(d.st, evs)
 	for _, e := range evs {
-		d.st = notebook.Apply(d.st, e)
+		d.add(e.Body)
 	}
-	d.evs = append(d.evs, evs...)
 	return nil
 }
 
