@@ -41,6 +41,7 @@ assets:
 	@.ci/assets
 
 server:
+	@echo "building bin/web (the first time takes a few minutes)"
 	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/web ./cmd/web
 
 gen: ## regenerate templ pages and sqlc queries
