@@ -359,7 +359,7 @@ func (k *kernel) records(now time.Time) {
 		default:
 			message, tooBig := k.join.add(r)
 			if tooBig {
-				k.print(r.run, "stderr", []byte("An output was left out because it is too large.\n"), now)
+				k.print(r.run, "stderr", []byte(tooLarge), now)
 			}
 			if message != nil {
 				k.message(r.run, message, now)

@@ -50,13 +50,29 @@ func (s *spool) keep(e wire.Event) {
 	e.Seq = s.last
 	p, err := wire.AppendEvent(nil, e)
 	if err != nil || len(p) > wire.MaxMessage {
-		// Content that is no JSON, or too long: the number must not be lost.
-		e.Content, e.Data = nil, nil
-		p, _ = wire.AppendEvent(nil, e)
+		p, _ = wire.AppendEvent(nil, leftOut(e))
 	}
 	s.entries = append(s.entries, entry{seq: e.Seq, payload: p})
 	s.size += int64(len(p)) + overhead
 }
+
+// leftOut is what is sent in the place of an event that is too large or no JSON:
+// the number must not be lost, and whoever looks must learn that there was more.
+// Only what code shows can be so; in JSON a byte of it may be six.
+func leftOut(e wire.Event) wire.Event {
+	out := wire.Event{Seq: e.Seq, Type: e.Type, Gen: e.Gen, Run: e.Run, At: e.At, Background: e.Background}
+	switch e.Type {
+	case wire.EventDisplay, wire.EventResult, wire.EventUpdate, wire.EventClear, wire.EventError, wire.EventComm, wire.EventStream:
+		out.Type, out.Name = wire.EventStream, "stderr"
+		out.Data = []byte(tooLarge)
+	case wire.EventInput:
+		out.Content = encode(map[string]string{"prompt": ""})
+	}
+	return out
+}
+
+// tooLarge is said of an output that is not sent.
+const tooLarge = "An output was left out because it is too large.\n"
 
 // full reports whether output should wait.
 func (s *spool) full() bool {
