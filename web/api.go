@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -30,7 +31,8 @@ const (
 	maxWait   = 50 * time.Second
 	pageLimit = 1000
 
-	maxEventBytes = 8 << 20 // of text in one page of events
+	maxEventBytes = 8 << 20 // of JSON in one page of events
+	eventStep     = 32      // events read at one time, for each may be large
 )
 
 // session opens the notebook the path names.
@@ -113,7 +115,28 @@ func (s *Server) apiState(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, ses.State())
+	return s.whole(c, func() (any, error) { return ses.State(), nil })
+}
+
+// whole answers with something as large as a notebook, when its turn comes.
+func (s *Server) whole(c echo.Context, of func() (any, error)) error {
+	done, err := s.turn(c.Request().Context(), claimsOf(c).ID)
+	if err != nil {
+		return err
+	}
+	defer done()
+	v, err := of()
+	if err != nil {
+		return err
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if len(b) < smallAnswer {
+		done()
+	}
+	return c.JSONBlob(http.StatusOK, append(b, '\n'))
 }
 
 // apiOp does one op: the same as on the socket.
@@ -184,27 +207,33 @@ func (s *Server) apiEvents(c echo.Context) error {
 		t.Stop()
 		sub.Close()
 	}
-	evs, err := s.store.Events(ctx, ses.ID(), since, int(min(limit, pageLimit)))
-	if err != nil {
-		return err
-	}
-	return c.JSON(http.StatusOK, map[string]any{"events": pageOf(evs), "seq": ses.State().Seq})
+	return s.whole(c, func() (any, error) {
+		evs, err := pageOf(ctx, s.store, ses.ID(), since, int(min(limit, pageLimit)))
+		return map[string]any{"events": evs, "seq": ses.State().Seq}, err
+	})
 }
 
-// pageOf cuts a page of events where their text gets too long for one answer.
-func pageOf(evs []notebook.Event) []notebook.Event {
-	n := 0
-	for i, e := range evs {
-		if t, ok := e.Body.(notebook.StreamAppended); ok {
-			n += len(t.Text)
-		} else {
-			n += 4 << 10
+// pageOf reads a page of events, and ends it where it gets too long for one
+// answer.
+func pageOf(ctx context.Context, log kernel.Log, id notebook.ID, since int64, limit int) ([]json.RawMessage, error) {
+	page, n := []json.RawMessage{}, 0
+	for len(page) < limit && n < maxEventBytes {
+		evs, err := log.Events(ctx, id, since, min(limit-len(page), eventStep))
+		if err != nil || len(evs) == 0 {
+			return page, err
 		}
-		if n > maxEventBytes {
-			return evs[:i+1]
+		for _, e := range evs {
+			b, err := e.MarshalJSON()
+			if err != nil {
+				return nil, err
+			}
+			page, n, since = append(page, b), n+len(b), e.Seq
+			if n >= maxEventBytes {
+				break
+			}
 		}
 	}
-	return evs
+	return page, nil
 }
 
 func intParam(c echo.Context, name string, def int64) (int64, error) {
@@ -390,7 +419,8 @@ func (s *Server) apiLive(c echo.Context) error {
 		return errSignIn
 	}
 	o := live.Options{
-		Session: ses, Log: s.store, Actor: claims.Actor, Since: since, Expires: claims.Expires, Revoked: revoked, Build: s.build, Logger: s.logger,
+		Session: ses, Log: s.store, Turn: func(ctx context.Context) (func(), error) { return s.turn(ctx, claims.ID) },
+		Actor: claims.Actor, Since: since, Expires: claims.Expires, Revoked: revoked, Build: s.build, Logger: s.logger,
 	}
 	switch v := c.QueryParam("view"); v {
 	case "":

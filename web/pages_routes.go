@@ -46,6 +46,11 @@ func (s *Server) chrome(c echo.Context) pages.Chrome {
 
 // show writes a page, whole or not at all.
 func show(c echo.Context, status int, page templ.Component) error {
+	return showSized(c, status, page, func(int) {})
+}
+
+// showSized is show, and says how large the answer is before it is sent.
+func showSized(c echo.Context, status int, page templ.Component, sized func(n int)) error {
 	var b bytes.Buffer
 	if err := page.Render(c.Request().Context(), &b); err != nil {
 		return err
@@ -53,6 +58,7 @@ func show(c echo.Context, status int, page templ.Component) error {
 	h := c.Response().Header()
 	h.Add("Vary", "Accept-Encoding")
 	if b.Len() < 2<<10 || !strings.Contains(c.Request().Header.Get("Accept-Encoding"), "gzip") {
+		sized(b.Len())
 		return c.HTMLBlob(status, b.Bytes())
 	}
 	var z bytes.Buffer
@@ -62,6 +68,8 @@ func show(c echo.Context, status int, page templ.Component) error {
 		return err
 	}
 	h.Set("Content-Encoding", "gzip")
+	sized(z.Len())
+	b = bytes.Buffer{} // only what is sent is kept while a slow reader takes it
 	return c.HTMLBlob(status, z.Bytes())
 }
 
@@ -113,8 +121,14 @@ func (s *Server) viewOptions(c echo.Context) view.Options {
 	a := actor(c)
 	return view.Options{
 		Chrome: s.chrome(c), Now: time.Now(), Build: s.build, FrameOrigin: s.frameOriginFor(c),
-		ReadOnly: !a.May(notebook.ScopeEdit),
+		ReadOnly: !a.May(notebook.ScopeEdit), Rendered: s.bounds.rendered, Work: s.work(c),
 	}
+}
+
+// work is what one page may take to format, as long as somebody waits for it.
+func (s *Server) work(c echo.Context) *render.Work {
+	ctx := c.Request().Context()
+	return render.NewWork(render.PageWork, func() bool { return ctx.Err() != nil })
 }
 
 // frameOriginFor keeps the name by which the browser reached us: a page under
@@ -132,14 +146,23 @@ func (s *Server) notebookPage(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return show(c, http.StatusOK, pages.NotebookPage(view.Page(ses.State(), s.viewOptions(c))))
+	done, err := s.turn(c.Request().Context(), claimsOf(c).ID)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return showSized(c, http.StatusOK, pages.NotebookPage(view.Page(ses.State(), s.viewOptions(c))), func(n int) {
+		if n < smallAnswer {
+			done()
+		}
+	})
 }
 
 // patcher makes the patches of one page's socket.
 func (s *Server) patcher(c echo.Context) live.Patcher {
 	o := s.viewOptions(c)
 	return func(before, after notebook.State, evs []notebook.Event) (any, string) {
-		o.Now = time.Now()
+		o.Now, o.Work = time.Now(), s.work(c)
 		return view.Patches(before, after, evs, o), view.Notice(after, evs, o)
 	}
 }
@@ -248,7 +271,7 @@ func (s *Server) docs(c echo.Context) error {
 	if !ok {
 		return notebook.Errorf(notebook.NotFound, "There is no such page in the documentation.")
 	}
-	v := pages.Docs{Chrome: s.chrome(c), Title: page.Title, Body: render.Markdown(page.Text, render.Options{FilesBase: "/docs/"})}
+	v := pages.Docs{Chrome: s.chrome(c), Title: page.Title, Body: render.Markdown(page.Text, render.Options{FilesBase: "/docs/", Cache: s.bounds.rendered})}
 	for _, p := range docs.Pages() {
 		v.Nav = append(v.Nav, pages.DocLink{Title: p.Title, Href: "/docs/" + p.Path, Current: p.Path == page.Path})
 	}

@@ -57,6 +57,7 @@ type Server struct {
 	tickets     auth.Tickets
 	sockets     sync.WaitGroup
 	watches     watches
+	bounds      bounds
 	echo        *echo.Echo
 }
 
@@ -64,7 +65,7 @@ type Server struct {
 func New(o Options) *Server {
 	s := &Server{
 		manager: o.Manager, store: o.Store, blobs: o.Blobs, keys: o.Keys, door: o.Door, site: o.Site, assets: o.Assets,
-		frameOrigin: o.FrameOrigin, caps: o.Caps, build: o.Build, logger: o.Logger,
+		frameOrigin: o.FrameOrigin, caps: o.Caps, build: o.Build, logger: o.Logger, bounds: newBounds(),
 	}
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true

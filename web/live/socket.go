@@ -39,7 +39,8 @@ const (
 const (
 	maxMessage   = 8 << 20 // bytes of one message from a client
 	maxReplay    = 20000   // events sent again before the client gets the state instead
-	replayPage   = 100
+	replayPage   = 32      // events read at one time, for each may be large
+	smallMessage = 1 << 20 // bytes of a whole notebook that waits for no turn once it is made
 	outQueue     = 128
 	maxQuestions = 8                // answered at the same time
 	writeTime    = 10 * time.Second // for a client to take a message
@@ -60,8 +61,13 @@ type Options struct {
 	Session *kernel.Session
 	Log     kernel.Log
 	Actor   notebook.Actor
-	Since   int64           // last seq the client has; -1: none, send the state first
-	Patch   Patcher         // nil: the client gets events
+	Since   int64   // last seq the client has; -1: none, send the state first
+	Patch   Patcher // nil: the client gets events
+
+	// Turn waits until a whole notebook may be sent; call done when it was. It
+	// may be nil.
+	Turn func(ctx context.Context) (done func(), err error)
+
 	Expires time.Time       // of the credential
 	Revoked <-chan struct{} // closed when the credential is taken back; may be nil
 	Build   string          // tells a page that the server's assets have changed
@@ -239,6 +245,8 @@ func (s *socket) fail(ctx context.Context, err error) {
 	switch {
 	case errors.Is(err, errOver):
 		s.close(StatusExpired, cmp.Or(s.over(), "sign in again"))
+	case errors.Is(err, errTurn) && ctx.Err() == nil:
+		s.close(websocket.StatusTryAgainLater, "the server is busy: nothing is lost")
 	case errors.Is(err, errSend) || ctx.Err() != nil:
 		_ = s.ws.CloseNow()
 	default:
@@ -258,15 +266,17 @@ func (s *socket) begin(ctx context.Context, st notebook.State) error {
 		}
 		// Not "fetch it again": a page fetched between two patches would miss
 		// what one of them takes back.
-		patch, _ := s.Patch(notebook.State{}, st, nil)
-		return s.send(ctx, message{Seq: st.Seq, Patch: patch})
+		return s.whole(ctx, func() message {
+			patch, _ := s.Patch(notebook.State{}, st, nil)
+			return message{Seq: st.Seq, Patch: patch}
+		})
 	}
 	h.Resumed = s.Since >= 0 && s.Since <= st.Seq && st.Seq-s.Since <= maxReplay
 	if !h.Resumed {
 		if err := s.send(ctx, message{Hello: h}); err != nil {
 			return err
 		}
-		return s.send(ctx, message{State: &st})
+		return s.whole(ctx, func() message { return message{State: &st} })
 	}
 	h.Seq = s.Since
 	if err := s.send(ctx, message{Hello: h}); err != nil {
@@ -291,6 +301,31 @@ func (s *socket) begin(ctx context.Context, st notebook.State) error {
 		}
 	}
 	return nil
+}
+
+// errTurn ends a socket that waited too long for its turn.
+var errTurn = errors.New("no turn")
+
+// whole sends a message with a whole notebook in it. A small one keeps its place
+// no longer than it takes to make, however slowly the client reads.
+func (s *socket) whole(ctx context.Context, of func() message) error {
+	done := func() {}
+	if s.Turn != nil {
+		var err error
+		if done, err = s.Turn(ctx); err != nil {
+			return fmt.Errorf("%w: %w", errTurn, err)
+		}
+	}
+	defer func() { done() }()
+	b, err := json.Marshal(of())
+	if err != nil {
+		return err
+	}
+	if len(b) < smallMessage {
+		done()
+		done = func() {}
+	}
+	return s.sendBytes(ctx, b)
 }
 
 // updates sends one update and, to a page, all that wait behind it as one.
@@ -337,12 +372,16 @@ func (s *socket) send(ctx context.Context, m message) error { return s.sendJSON(
 
 // sendJSON sends nothing to whoever is signed out, however slowly it reads.
 func (s *socket) sendJSON(ctx context.Context, v any) error {
-	if s.over() != "" {
-		return errOver
-	}
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
+	}
+	return s.sendBytes(ctx, b)
+}
+
+func (s *socket) sendBytes(ctx context.Context, b []byte) error {
+	if s.over() != "" {
+		return errOver
 	}
 	wctx, cancel := context.WithTimeout(ctx, writeTime+time.Duration(len(b))*time.Second/slowestLine)
 	defer cancel()
