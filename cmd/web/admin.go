@@ -143,6 +143,10 @@ func listTokens(ctx context.Context, api *apiClient, out io.Writer) error {
 	if err := api.do(ctx, http.MethodGet, "/api/v1/tokens", nil, &list); err != nil {
 		return err
 	}
+	if len(list.Tokens) == 0 {
+		_, err := fmt.Fprintln(out, "There are no tokens. Make one with: web token create --name NAME")
+		return err
+	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, t := range list.Tokens {
 		state := "until " + t.Expires.Format(time.DateOnly)

@@ -94,8 +94,8 @@ func loadConfig(args []string, getenv func(string) string, stderr io.Writer) (Co
 	var c Config
 	all := settings(getenv)
 	from := map[string]string{}
-	fset := flag.NewFlagSet("web run", flag.ContinueOnError)
-	fset.SetOutput(stderr)
+	fset := flag.NewFlagSet("web", flag.ContinueOnError)
+	fset.SetOutput(io.Discard)
 	file := fset.String("config", getenv("SANDBOOK_CONFIG"), "JSON file with settings by the names below")
 	flags := map[string]*string{}
 	for _, s := range all {
@@ -107,8 +107,13 @@ func loadConfig(args []string, getenv func(string) string, stderr io.Writer) (Co
 		}
 		flags[s.name] = fset.String(s.name, s.def, s.help)
 	}
-	if err := fset.Parse(args); err != nil {
+	switch err := fset.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fset.SetOutput(stderr)
+		fset.Usage()
 		return c, nil, err
+	case err != nil:
+		return c, nil, fmt.Errorf("%w; web run -h lists the settings", err)
 	}
 	if fset.NArg() > 0 {
 		return c, nil, fmt.Errorf("there is no argument %q; settings begin with a dash, see web run -h", fset.Arg(0))

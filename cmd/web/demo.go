@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 
 	"sandbook/kernel"
 	"sandbook/kernel/notebook"
@@ -9,21 +10,28 @@ import (
 )
 
 // demo makes a notebook that shows what there is, on a server that has none.
-func demo(ctx context.Context, m *kernel.Manager, st *sessionstore.Store) error {
+// limited says that memory has a limit: nobody is asked to try it out where it
+// has not.
+func demo(ctx context.Context, m *kernel.Manager, st *sessionstore.Store, limited bool) error {
 	page, err := st.List(ctx, sessionstore.ListQuery{Limit: 1})
 	if err != nil || len(page.Notebooks) > 0 {
 		return err
 	}
 	md, code := notebook.MarkdownCell, notebook.CodeCell
+	intro, how, end := demoIntro, "This asks for more memory than the sandbox may have.", demoHog
+	if !limited {
+		intro = strings.Replace(intro, ", with a memory limit,", "", 1)
+		how, end = "This makes the interpreter crash.", demoCrash
+	}
 	_, err = m.Create(ctx, notebook.Actor{Author: notebook.TheServer.Author, Scopes: []notebook.Scope{notebook.ScopeEdit}},
 		notebook.Created{Title: "A first look", Language: "python"}, []kernel.NewCell{
-			{Kind: md, Source: demoIntro},
+			{Kind: md, Source: intro},
 			{Kind: code, Source: demoTable},
 			{Kind: code, Source: demoPlot},
 			{Kind: md, Source: "### Nothing is lost\nRun the next cell and, while it counts, reload this page, close the tab, or even kill the server and start it again. The count goes on, and every line is here when you come back."},
 			{Kind: code, Source: demoLoop},
-			{Kind: md, Source: "### A kernel says why it died\nThis asks for more memory than the sandbox may have. Read what the page says, then run the cell above again: a new kernel starts by itself."},
-			{Kind: code, Source: "hog = []\nwhile True:\n    hog.append(bytearray(50_000_000))"},
+			{Kind: md, Source: "### A kernel says why it died\n" + how + " Read what the page says, then run the cell above again: a new kernel starts by itself."},
+			{Kind: code, Source: end},
 			{Kind: md, Source: "### What the walls are\nNo network, no files of yours, no other processes. Press the kernel's name in the bar to see each check the sandbox made of itself before it took any code."},
 			{Kind: code, Source: demoWalls},
 		}, nil)
@@ -60,6 +68,13 @@ for i in range(1, 61):
     if i % 10 == 0:
         print("  done")
     time.sleep(0.5)`
+
+const demoHog = `hog = []
+while True:
+    hog.append(bytearray(50_000_000))`
+
+const demoCrash = `import ctypes
+ctypes.string_at(0)`
 
 const demoWalls = `import os, socket
 

@@ -72,12 +72,23 @@ func run(ctx context.Context, release func(), cfg Config, out, errs io.Writer) e
 		logger.LogAttrs(ctx, slog.LevelError, "adopt sandboxes", slog.Any("error", err))
 	}
 	if cfg.Demo {
-		if err := demo(ctx, s.manager, s.store); err != nil {
+		if err := demo(ctx, s.manager, s.store, s.limited()); err != nil {
 			return err
 		}
 	}
 	s.greet()
 	return s.serve(ctx, release)
+}
+
+// limited reports whether the memory of the default backend's sandboxes has a
+// limit here.
+func (s *server) limited() bool {
+	for _, c := range s.caps {
+		if c.Backend == s.cfg.Backend {
+			return c.Has(backends.CapMemory)
+		}
+	}
+	return false
 }
 
 func newLogger(level string, w io.Writer) (*slog.Logger, error) {
