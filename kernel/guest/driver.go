@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"sandbook/kernel/guest/drivers"
 	"sandbook/kernel/wire"
@@ -335,6 +336,15 @@ func (d *driver) sendAll(data []byte, fds []int) error {
 		data = data[n:]
 	}
 	return nil
+}
+
+// cannotSend ends a kernel that gets nothing any more, unless it has ended by
+// itself and says so in a moment.
+func (k *kernel) cannotSend(err error) {
+	k.post(func() {
+		k.cut = time.Now()
+		k.cutWhy = fmt.Sprintf("Nothing can be handed to the kernel any more (%v), so it was ended.", cause(err))
+	})
 }
 
 func sendSome(fd int, data []byte, fds []int, flags int) (int, error) {

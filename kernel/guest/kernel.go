@@ -114,12 +114,7 @@ func newKernel(gen int, d *driver, s *spool, p *procs, grace time.Duration) (*ke
 		runs: map[uint32]*output{}, pipes: map[int]*printPipe{},
 		questions: map[uint64]*question{}, buf: make([]byte, readSize),
 	}
-	d.failed = func(err error) {
-		k.post(func() {
-			k.cut = time.Now()
-			k.cutWhy = fmt.Sprintf("Nothing can be handed to the kernel any more (%v), so it was ended.", cause(err))
-		})
-	}
+	d.failed = k.cannotSend
 	k.watch(d.out, 0, "stdout")
 	k.watch(d.err, 0, "stderr")
 	if err := poll.add(d.up); err != nil {
