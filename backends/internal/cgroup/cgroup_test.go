@@ -179,6 +179,44 @@ func TestLimitsHold(t *testing.T) {
 	}
 }
 
+// TestTotalOfUnified writes to files in the place of a version 2 hierarchy, which
+// few hosts of the other kind have with controllers.
+func TestTotalOfUnified(t *testing.T) {
+	t.Parallel()
+	parent := t.TempDir()
+	files := []string{"memory.max", "memory.swap.max", "pids.max"}
+	for _, f := range files {
+		if err := os.WriteFile(filepath.Join(parent, f), []byte("max"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g := Group{V2: filepath.Join(parent, "id"), Lim: []string{"memory", "pids", "cpu"}}
+	// A plain file keeps what a shorter value does not cover.
+	for _, c := range []struct {
+		total Total
+		want  string
+	}{
+		{Total{}, "max max max"},
+		{Total{Pids: 7}, "max max 7ax"},
+		{Total{Memory: 4096, Pids: 640}, "4096 0ax 640"},
+	} {
+		if err := g.LimitTotal(c.total); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, f := range files {
+			b, err := os.ReadFile(filepath.Join(parent, f))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, string(b))
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("after %+v the files hold %q, want %q", c.total, got, c.want)
+		}
+	}
+}
+
 // TestTotalHolds: groups of an install cannot use more together than their
 // parent may, whatever each may by itself, and the total can be changed.
 func TestTotalHolds(t *testing.T) {
