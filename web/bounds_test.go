@@ -2,18 +2,25 @@ package web
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/google/go-cmp/cmp"
 
+	"sandbook/artifacts"
 	"sandbook/kernel/notebook"
+	"sandbook/sessionstore"
 )
 
 // Some may be busy at one time, fewer of one credential; the others wait.
@@ -171,5 +178,99 @@ func TestPageOfEventsIsBounded(t *testing.T) {
 	}
 	if pages < 3 || since != r.state(id).Seq {
 		t.Errorf("%d pages to event %d, want at least 3 to %d", pages, since, r.state(id).Seq)
+	}
+}
+
+// fading is a store whose blobs go: at once, or after somebody looked.
+type fading struct {
+	*sessionstore.Store
+	gone atomic.Int32 // 1: at once, 2: when they are opened, as far as they are text
+}
+
+func (f *fading) HasBlob(ctx context.Context, hash string) (bool, error) {
+	if f.gone.Load() == 1 {
+		return false, nil
+	}
+	return f.Store.HasBlob(ctx, hash)
+}
+
+func (f *fading) OpenBlob(ctx context.Context, hash string) (io.ReadSeekCloser, int64, error) {
+	r, n, err := f.Store.OpenBlob(ctx, hash)
+	if err != nil || f.gone.Load() != 2 {
+		return r, n, err
+	}
+	head := make([]byte, 4)
+	if _, err := io.ReadFull(r, head); err != nil {
+		return nil, 0, err
+	}
+	if string(head) == "a li" {
+		_ = r.Close()
+		return nil, 0, errors.New("sector 17 is bad")
+	}
+	_, err = r.Seek(0, io.SeekStart)
+	return r, n, err
+}
+
+// A file is written piece by piece, so few at one time, and what is not whole
+// does not pass for it.
+func TestExportOfLargeOutputs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	f := &fading{Store: r.store}
+	r.app.blobs = artifacts.New(f, artifacts.Quota{})
+	text := strings.Repeat("a line with \"quotes\", ümläute and <tags>\n", 20_000)
+	data, err := json.Marshal(map[string]any{
+		"text/plain": text, "image/png": base64.StdEncoding.EncodeToString([]byte(pngBytes + text)), "application/json": []string{text, "x"},
+		"text/html": "<b>small</b>", "text/x-odd": text + "no end of line",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := r.imported(`{"nbformat":4,"nbformat_minor":5,"metadata":{},"cells":[{"id":"a","cell_type":"code","source":"1","metadata":{},"execution_count":1,"outputs":[
+		{"output_type":"display_data","metadata":{},"data":` + string(data) + `},{"output_type":"stream","name":"stdout","text":["printed\n"]}]},
+		{"id":"b","cell_type":"markdown","source":"text","metadata":{}}]}`)
+	path := "/n/" + string(id) + "/export.ipynb"
+	a := r.do(call{method: "GET", path: path, as: r.owner()})
+	if a.status != http.StatusOK || !strings.HasPrefix(a.head.Get("Content-Type"), "application/x-ipynb+json") {
+		t.Fatalf("got %.300s, want the file", a)
+	}
+	again := r.do(call{method: "GET", path: "/n/" + string(r.imported(a.body)) + "/export.ipynb", as: r.owner()})
+	var was, is struct {
+		Cells []struct {
+			Outputs []map[string]any `json:"outputs"`
+		} `json:"cells"`
+	}
+	if err := errors.Join(json.Unmarshal([]byte(a.body), &was), json.Unmarshal([]byte(again.body), &is)); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(was, is); d != "" {
+		t.Errorf("the file of the file differs (-first +second):\n%.2000s", d)
+	}
+	out, _ := was.Cells[0].Outputs[0]["data"].(map[string]any)
+	lines, _ := out["text/plain"].([]any)
+	if len(out) != 5 || len(lines) != 20_000 || out["image/png"] != base64.StdEncoding.EncodeToString([]byte(pngBytes+text)) {
+		t.Errorf("%d values, %d lines of text, %.60s; want all of them", len(out), len(lines), out["image/png"])
+	}
+
+	for range maxExports {
+		r.app.bounds.exports <- struct{}{}
+	}
+	wantProblem(t, "one export too many", r.do(call{method: "GET", path: path, as: r.owner()}), http.StatusServiceUnavailable, "unavailable")
+	for range maxExports {
+		<-r.app.bounds.exports
+	}
+	f.gone.Store(1)
+	wantProblem(t, "with a value gone", r.do(call{method: "GET", path: path, as: r.owner()}), http.StatusInternalServerError, "internal")
+	f.gone.Store(2)
+	res, err := r.client.Do(r.request(call{method: "GET", path: path, as: r.owner()}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	if b, err := io.ReadAll(res.Body); err == nil {
+		t.Errorf("a value that goes meanwhile: got %d bytes as if that were all", len(b))
+	}
+	if n := len(r.app.bounds.exports); n > 0 {
+		t.Errorf("%d exports are under way at the end", n)
 	}
 }

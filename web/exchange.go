@@ -3,9 +3,11 @@ package web
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"errors"
+	"fmt"
 	"io"
+	"iter"
+	"log/slog"
 	"net/http"
 	"path"
 	"sort"
@@ -141,13 +143,19 @@ func (s *Server) importOutput(ctx context.Context, o ipynb.Output) (notebook.Out
 	return out, nil
 }
 
-// export writes the notebook as an .ipynb file.
+// export writes the notebook as an .ipynb file, output by output: with all it
+// shows, it may be larger than memory.
 func (s *Server) export(c echo.Context) error {
 	ses, err := s.session(c)
 	if err != nil {
 		return err
 	}
-	st := ses.State()
+	done, err := s.exporting()
+	if err != nil {
+		return err
+	}
+	defer done()
+	ctx, st := c.Request().Context(), ses.State()
 	nb := ipynb.Notebook{Title: st.Title, Language: st.Language}
 	for _, cell := range st.Cells {
 		out := ipynb.Cell{
@@ -156,56 +164,75 @@ func (s *Server) export(c echo.Context) error {
 		}
 		if r := st.Runs[cell.Run]; r != nil && cell.Kind == notebook.CodeCell {
 			out.Count = r.Count
-			for _, o := range r.Outputs {
-				eo, err := s.exportOutput(c.Request().Context(), o)
-				if err != nil {
-					return err
-				}
-				out.Outputs = append(out.Outputs, eo)
+			if err := s.haveAll(ctx, r.Outputs); err != nil {
+				return err // while it can still be said
 			}
 		}
 		nb.Cells = append(nb.Cells, out)
 	}
-	b, err := ipynb.Write(nb)
-	if err != nil {
-		return err
+	h := c.Response().Header()
+	h.Set("Content-Disposition", artifacts.Attachment(st.Title+".ipynb"))
+	h.Set("Content-Type", "application/x-ipynb+json")
+	err = ipynb.Encode(c.Response(), nb, func(i int) iter.Seq[ipynb.Output] {
+		return func(yield func(ipynb.Output) bool) {
+			r := st.Runs[st.Cells[i].Run]
+			if r == nil {
+				return
+			}
+			for _, o := range r.Outputs {
+				if !yield(s.exportOutput(ctx, o)) {
+					return
+				}
+			}
+		}
+	})
+	if err != nil && c.Response().Committed {
+		if ctx.Err() == nil {
+			s.logger.LogAttrs(ctx, slog.LevelError, "export ended", slog.String("notebook", string(st.ID)), slog.Any("error", err))
+		}
+		panic(http.ErrAbortHandler) // half a file must not pass for a whole one
 	}
-	c.Response().Header().Set("Content-Disposition", artifacts.Attachment(st.Title+".ipynb"))
-	return c.Blob(http.StatusOK, "application/x-ipynb+json", b)
+	return err
 }
 
-func (s *Server) exportOutput(ctx context.Context, o *notebook.Output) (ipynb.Output, error) {
+// haveAll checks that what outputs name is there.
+func (s *Server) haveAll(ctx context.Context, outputs []*notebook.Output) error {
+	for _, o := range outputs {
+		for _, v := range o.Data {
+			if v.Blob == "" {
+				continue
+			}
+			ok, err := s.blobs.Has(ctx, v.Blob)
+			if err == nil && !ok {
+				err = fmt.Errorf("blob %s is missing", v.Blob)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Server) exportOutput(ctx context.Context, o *notebook.Output) ipynb.Output {
 	out := ipynb.Output{
 		Kind: ipynb.OutputKind(o.Kind), Name: o.Name, Metadata: o.Metadata,
-		EName: o.EName, EValue: o.EValue, Traceback: o.Traceback,
+		EName: o.EName, EValue: o.EValue, Traceback: o.Traceback, Data: map[string]string{}, Stored: map[string]ipynb.Stored{},
 	}
 	if o.Text != nil {
 		out.Text = o.Text.String()
-	}
-	if len(o.Data) > 0 {
-		out.Data = map[string]string{}
 	}
 	for mime, v := range o.Data {
 		if v.Blob == "" {
 			out.Data[mime] = v.Text
 			continue
 		}
-		r, err := s.blobs.Open(ctx, v.Blob)
-		if err != nil {
-			return out, err
-		}
-		b, err := io.ReadAll(r)
-		_ = r.Close()
-		if err != nil {
-			return out, err
-		}
-		if kernel.BinaryMIME(mime) {
-			out.Data[mime] = base64.StdEncoding.EncodeToString(b)
-		} else {
-			out.Data[mime] = string(b)
+		out.Stored[mime] = ipynb.Stored{
+			Base64: kernel.BinaryMIME(mime),
+			Open:   func() (io.ReadCloser, error) { return s.blobs.Open(ctx, v.Blob) },
 		}
 	}
-	return out, nil
+	return out
 }
 
 func (s *Server) duplicate(c echo.Context) (notebook.ID, error) {

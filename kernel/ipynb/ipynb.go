@@ -1,5 +1,5 @@
 // Package ipynb reads and writes Jupyter notebooks, format 4. It is pure: bytes
-// in, values out, no I/O and no clock, and it knows nothing of live notebooks.
+// in, values out, no I/O of its own and no clock, and it knows nothing of live notebooks.
 //
 // What it reads is hostile: sizes, depth and counts are bounded, flags of trust
 // are dropped, and nothing of a file is more than data. What it writes is valid
@@ -65,6 +65,7 @@ type Output struct {
 	Name      string            // stdout or stderr
 	Text      string            // of a stream
 	Data      map[string]string // by MIME type: text, base64 for binary types, a JSON text for JSON types
+	Stored    map[string]Stored // values that are not in memory, to be written; Read makes none
 	Metadata  json.RawMessage   // an object or nil
 	EName     string
 	EValue    string

@@ -13,34 +13,9 @@ import (
 // and Read of its result gives the same notebook. What the format does not
 // allow is left out, so that the file is always valid.
 func Write(nb Notebook) ([]byte, error) {
-	meta := members(nb.Metadata)
-	cleanNotebook(meta)
-	if nb.Title != "" {
-		meta["title"] = nb.Title
-	}
-	if language.MatchString(nb.Language) {
-		describe(meta, nb.Language)
-	}
-	cells := make([]any, 0, len(nb.Cells))
-	taken := map[string]bool{}
-	for _, c := range nb.Cells {
-		taken[c.ID] = false
-	}
-	for i, c := range nb.Cells {
-		m, err := cell(c, i+1)
-		if err != nil {
-			return nil, err
-		}
-		m["id"] = exportID(c.ID, i+1, taken)
-		cells = append(cells, m)
-	}
 	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", " ")
-	err := enc.Encode(map[string]any{"cells": cells, "metadata": meta, "nbformat": 4, "nbformat_minor": 5})
-	if err != nil {
-		return nil, fmt.Errorf("encode notebook: %w", err)
+	if err := Encode(&b, nb, nil); err != nil {
+		return nil, err
 	}
 	return b.Bytes(), nil
 }
@@ -71,91 +46,11 @@ func members(raw json.RawMessage) map[string]any {
 	return m
 }
 
-func cell(c Cell, n int) (map[string]any, error) {
-	meta := members(c.Metadata)
-	cleanCell(c.Kind, meta)
-	if c.Attribution != nil {
-		meta[ownKey] = map[string]any{"author": c.Attribution}
-	}
-	m := map[string]any{"cell_type": string(c.Kind), "metadata": meta, "source": lines(c.Source)}
-	switch c.Kind {
-	case Code:
-		m["execution_count"] = count(c.Count)
-		outs := make([]any, 0, len(c.Outputs))
-		for _, o := range c.Outputs {
-			out, err := output(o, c.Count)
-			if err != nil {
-				return nil, fmt.Errorf("cell %d: %w", n, err)
-			}
-			outs = append(outs, out)
-		}
-		m["outputs"] = outs
-	case Markdown, Raw:
-		if _, ok := object(c.Attachments); ok {
-			m["attachments"] = c.Attachments
-		}
-	default:
-		return nil, fmt.Errorf("cell %d: unknown kind %q", n, c.Kind)
-	}
-	return m, nil
-}
-
 func count(n int) any {
 	if n <= 0 {
 		return nil
 	}
 	return n
-}
-
-// lines splits text after each newline; joined it is the same text.
-func lines(s string) []string {
-	if s == "" {
-		return []string{}
-	}
-	parts := strings.SplitAfter(s, "\n")
-	if parts[len(parts)-1] == "" {
-		parts = parts[:len(parts)-1]
-	}
-	return parts
-}
-
-func output(o Output, n int) (map[string]any, error) {
-	switch o.Kind {
-	case Stream:
-		name := "stdout"
-		if o.Name == "stderr" {
-			name = "stderr"
-		}
-		return map[string]any{"output_type": "stream", "name": name, "text": lines(o.Text)}, nil
-	case Display, Result:
-		m := map[string]any{"output_type": "display_data", "data": exportBundle(o.Data), "metadata": members(o.Metadata)}
-		if o.Kind == Result {
-			m["output_type"], m["execution_count"] = "execute_result", count(n)
-		}
-		return m, nil
-	case Error:
-		tb := o.Traceback
-		if tb == nil {
-			tb = []string{}
-		}
-		return map[string]any{"output_type": "error", "ename": o.EName, "evalue": o.EValue, "traceback": tb}, nil
-	}
-	return nil, fmt.Errorf("output of unknown kind %q", o.Kind)
-}
-
-func exportBundle(data map[string]string) map[string]any {
-	m := map[string]any{}
-	for mime, v := range data {
-		switch {
-		case jsonMime.MatchString(mime) && json.Valid([]byte(v)):
-			m[mime] = json.RawMessage(v)
-		case binary.MatchString(mime) || jsonMime.MatchString(mime):
-			m[mime] = v
-		default:
-			m[mime] = lines(v)
-		}
-	}
-	return m
 }
 
 // describe adds what Jupyter needs to choose a kernel, where the file did not
