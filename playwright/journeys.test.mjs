@@ -106,7 +106,8 @@ inNotebook('two tabs: one document, and a conflict shows both texts', async (pag
 
 inNotebook('input is asked in the page, a password is not shown', async (page) => {
   const id = await run(page, "n = input('Your name: ')\nprint('Hello', n)")
-  await page.getByTestId('input-value').fill('Ana')
+  await page.waitForFunction(() => document.activeElement.id === 'input-value') // one can type at once
+  await page.keyboard.type('Ana')
   await page.keyboard.press('Enter')
   await shows(page, id, 'Hello Ana')
   const secret = await run(page, "import getpass\nprint(len(getpass.getpass()))")

@@ -103,7 +103,7 @@ func lockDir(ctx context.Context, dir string, log *slog.Logger) (*os.File, error
 	if err != nil {
 		return nil, notebook.Errorf(notebook.Unavailable, "The data folder %s cannot be written: %v. Check its owner and permissions.", dir, cause(err))
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := flock(ctx, f); err != nil {
 		who := ""
 		if b, rerr := io.ReadAll(io.LimitReader(f, 20)); rerr == nil && len(b) > 0 {
 			if pid, aerr := strconv.Atoi(strings.TrimSpace(string(b))); aerr == nil {
@@ -121,6 +121,25 @@ func lockDir(ctx context.Context, dir string, log *slog.Logger) (*os.File, error
 		}
 	}
 	return f, nil
+}
+
+// lockWait is how long a lock may be held by what a killed server leaves for a
+// moment: a process it was about to start has its descriptors until it has.
+const lockWait = 2 * time.Second
+
+func flock(ctx context.Context, f *os.File) error {
+	end := time.Now().Add(lockWait)
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil || !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // prepareFile makes a new database, complete before it gets its name, or looks

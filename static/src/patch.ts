@@ -34,6 +34,8 @@ export function swap(old: Element, fresh: Element): void {
   const field = fresh.querySelector<HTMLInputElement>("#input-value");
   if (typed && field && typed.form?.dataset["run"] === field.form?.dataset["run"]) field.value = typed.value;
   old.replaceWith(fresh);
+  // Whoever is at the cell that begins to ask goes on typing in the answer.
+  if (field && !typed && active?.closest("article") === fresh.closest("article")) field.focus({ preventScroll: true });
   // What is long while it prints is shown from its end, but to who reads further up.
   const running = !!fresh.closest("article")?.querySelector(".elapsed");
   for (const el of all(".text.long", fresh)) {
