@@ -114,7 +114,7 @@ func (o Options) goldmark(src string) (out string, err error) {
 			extension.Strikethrough,
 			extension.Linkify,
 			extension.NewFootnote(extension.WithFootnoteIDPrefix(prefix)),
-			mathExtension{},
+			mathExtension{count},
 		),
 		goldmark.WithParserOptions(
 			parser.WithAutoHeadingID(),

@@ -45,12 +45,12 @@ func (n *mathBlock) Dump(source []byte, level int) { ast.DumpHelper(n, source, l
 
 func (n *mathBlock) IsRaw() bool { return true }
 
-type mathExtension struct{}
+type mathExtension struct{ steps *steps }
 
-func (mathExtension) Extend(m goldmark.Markdown) {
+func (e mathExtension) Extend(m goldmark.Markdown) {
 	m.Parser().AddOptions(
 		parser.WithInlineParsers(util.Prioritized(mathInline{}, 150)),
-		parser.WithBlockParsers(util.Prioritized(mathBlocks{}, 750)),
+		parser.WithBlockParsers(util.Prioritized(mathBlocks(e), 750)),
 	)
 	m.Renderer().AddOptions(renderer.WithNodeRenderers(util.Prioritized(mathHTML{}, 500)))
 }
@@ -140,13 +140,13 @@ func closing(line, before []byte, fence int) (at int, ok bool) {
 	return -1, true
 }
 
-type mathBlocks struct{}
+type mathBlocks struct{ steps *steps }
 
 func (mathBlocks) Trigger() []byte { return []byte{'$', '\\'} }
 
 // Open starts a block where a line begins with $$ or \begin{…} and the end is
 // found before a blank line; otherwise the line is ordinary text.
-func (mathBlocks) Open(_ ast.Node, reader text.Reader, pc parser.Context) (ast.Node, parser.State) {
+func (b mathBlocks) Open(_ ast.Node, reader text.Reader, pc parser.Context) (ast.Node, parser.State) {
 	line, seg := reader.PeekLine()
 	pos := pc.BlockOffset()
 	if pos < 0 {
@@ -168,6 +168,7 @@ func (mathBlocks) Open(_ ast.Node, reader text.Reader, pc parser.Context) (ast.N
 	default:
 		return nil, parser.NoChildren
 	}
+	b.steps.spend(aheadWork)
 	if !endsAhead(reader.Source()[min(start+skip, len(reader.Source())):], n.until) {
 		return nil, parser.NoChildren
 	}

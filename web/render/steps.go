@@ -11,10 +11,12 @@ import (
 )
 
 const (
-	maxNesting = 50 // quotes, list items and footnotes within each other
-	openWork   = 2  // of asking whether a line begins a block
-	goOnWork   = 4  // of asking a block whether a line goes on with it, which is noted, too
-	cellWork   = 20 // of a cell of a table
+	maxNesting = 50  // quotes, list items and footnotes within each other
+	openWork   = 2   // of asking whether a line begins a block
+	goOnWork   = 4   // of asking a block whether a line goes on with it, which is noted, too
+	blockWork  = 40  // of a block that is begun, for all that comes of it
+	aheadWork  = 200 // of looking for the end of a formula
+	cellWork   = 20  // of a cell of a table
 )
 
 var (
@@ -76,6 +78,9 @@ func (b countedBlock) SetOption(name parser.OptionName, value any) {
 func (b countedBlock) Open(parent ast.Node, r text.Reader, pc parser.Context) (ast.Node, parser.State) {
 	b.steps.spend(openWork)
 	node, state := b.BlockParser.Open(parent, r, pc)
+	if node != nil {
+		b.steps.spend(blockWork)
+	}
 	if container(node) {
 		depth := 1
 		for p := parent; p != nil; p = p.Parent() {

@@ -42,7 +42,10 @@ var shapes = map[string]func(n int) string{
 	"footnotes": func(n int) string {
 		return lines(n, func(i int) string { return fmt.Sprintf("[^%d]: x", i) }) + "\n" + strings.Repeat("[^x]", n)
 	},
-	"code": func(n int) string { return strings.Repeat("```python\nif x: pass\n```\n", n) },
+	"code":                 func(n int) string { return strings.Repeat("```python\nif x: pass\n```\n", n) },
+	"formulas without end": func(n int) string { return strings.Repeat("\\begin{a}\n", n) },
+	"paragraphs":           func(n int) string { return strings.Repeat("x\n\n", n) },
+	"headings":             func(n int) string { return strings.Repeat("a\n=\n", n) },
 	"prose": func(n int) string {
 		return strings.Repeat("Some *prose* of a normal kind, with words and `code`.\n\n", n)
 	},

@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 
 	"sandbook/kernel/notebook"
 	"sandbook/web/pages"
+	"sandbook/web/render"
 )
 
 // running is a notebook with one cell that prints.
@@ -172,6 +174,38 @@ func TestFileLinks(t *testing.T) {
 	} {
 		if got := m.fileURL(path); got != want {
 			t.Errorf("%q leads to %q, want %q", path, got, want)
+		}
+	}
+}
+
+// A page with too much to format says so in the reader's language, and what was
+// formatted for one reader costs the next nothing.
+func TestPageWithTooMuchToFormat(t *testing.T) {
+	t.Parallel()
+	st := running(t)
+	long := "*formatted* " + strings.Repeat("word ", 2000)
+	for i := range 3 {
+		st.do(notebook.CellInserted{Cell: notebook.CellID(strconv.Itoa(i)), Kind: notebook.MarkdownCell, Source: long + strconv.Itoa(i)})
+	}
+	cache := render.NewCache(1 << 20)
+	view := func(lang pages.Lang, work int64) (formatted, plain int) {
+		o := options()
+		o.Lang, o.Rendered, o.Work = lang, cache, render.NewWork(work, nil)
+		for _, c := range Page(st.s, o).Cells {
+			formatted += strings.Count(string(c.Shown), "<em>formatted</em>")
+			plain += strings.Count(string(c.Shown), o.Lang.T("Shown as plain text because this page has too much to format at one time. Load it again to go on."))
+		}
+		return formatted, plain
+	}
+	for i, c := range []struct {
+		lang             pages.Lang
+		work             int64
+		formatted, plain int
+	}{
+		{pages.Chinese, 150_000, 2, 1}, {pages.Chinese, 150_000, 3, 0}, {pages.Chinese, 0, 3, 0}, {pages.English, 0, 0, 3},
+	} {
+		if formatted, plain := view(c.lang, c.work); formatted != c.formatted || plain != c.plain {
+			t.Errorf("view %d: %d texts formatted, %d plain; want %d, %d", i+1, formatted, plain, c.formatted, c.plain)
 		}
 	}
 }
