@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,10 +14,6 @@ import (
 	"sandbook/kernel/notebook"
 	"sandbook/kernel/wire"
 )
-
-// guestThreads is what a sandbox keeps of its processes for what is not the
-// kernel: the guest's threads and the two programs around it.
-const guestThreads = 32
 
 // bootTime bounds the start of a sandbox and its kernel.
 const bootTime = 60 * time.Second
@@ -73,10 +68,6 @@ func (s *Session) boot() {
 		ID:     backends.ID(start.Sandbox),
 		Labels: backends.Labels{Install: s.m.install, Notebook: string(s.id), Boot: start.Boot},
 		Guest:  s.m.guestPath, Limits: limits, Env: guestEnv,
-	}
-	if !slices.ContainsFunc(start.Missing, func(c notebook.Check) bool { return c.Name == backends.CapPids }) {
-		// The guest needs threads of its own when code takes all there are.
-		spec.Args = []string{"--processes", strconv.FormatInt(max(16, limits.Pids-guestThreads), 10)}
 	}
 	files := s.state.Files
 	s.m.wg.Go(func() {
