@@ -292,7 +292,7 @@ func (s *Session) Ask(ctx context.Context, a notebook.Actor, req wire.Request) (
 	case errors.Is(err, errGuestGone):
 		return nil, notebook.Errorf(notebook.Unavailable, "The kernel cannot be reached at the moment. Ask again in a second.")
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, notebook.Errorf(notebook.Unavailable, "The kernel did not answer in time.")
+		return nil, notebook.Errorf(notebook.Unavailable, "The kernel is busy and did not answer.")
 	}
 	return res, err
 }

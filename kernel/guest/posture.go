@@ -35,7 +35,10 @@ func posture(workspace string, listenFD int) []wire.Check {
 	}
 	looks := []look{
 		{"seccomp", func() (bool, string) {
-			return status["Seccomp"] == "2", "The system call filter is in mode " + orNone(status["Seccomp"]) + "; 2 is a filter."
+			if mode := status["Seccomp"]; mode != "2" {
+				return false, "System calls are not filtered (mode " + orNone(mode) + " instead of 2)."
+			}
+			return true, "A filter decides which system calls may be made."
 		}},
 		{"no_new_privs", func() (bool, string) {
 			return status["NoNewPrivs"] == "1", "NoNewPrivs is " + orNone(status["NoNewPrivs"]) + "."

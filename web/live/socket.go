@@ -47,7 +47,6 @@ const (
 	slowestLine  = 64 << 10         // bytes a second it takes of a long one
 	closeTime    = 5 * time.Second  // for a client to answer that the socket closes
 	pingEvery    = 20 * time.Second
-	questionTime = 20 * time.Second
 	pageEvery    = 33 * time.Millisecond // between two patches of a page
 )
 
@@ -427,12 +426,7 @@ func (s *socket) question(ctx context.Context, id json.RawMessage, ask wire.Requ
 	}
 	s.wg.Go(func() {
 		defer func() { <-s.sem }()
-		qctx, cancel := context.WithTimeout(ctx, questionTime)
-		defer cancel()
-		b, err := s.Session.Ask(qctx, s.Actor, ask)
-		if errors.Is(err, context.DeadlineExceeded) {
-			err = notebook.Errorf(notebook.Unavailable, "The kernel is busy and did not answer.")
-		}
+		b, err := s.Session.Ask(ctx, s.Actor, ask)
 		var res any
 		if json.Valid(b) {
 			res = json.RawMessage(b)
