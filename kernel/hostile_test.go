@@ -308,7 +308,7 @@ func TestLostAgainAndAgain(t *testing.T) {
 func TestEventsWithoutEffectAreAcknowledged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	s := w.session("comms 100\nprint done")
+	s := w.session("comms 30\nprint done")
 	run := w.start(s, 0)
 	if r := w.ended(s, run); r.Status != notebook.OK {
 		t.Fatalf("status %s %s", r.Status, r.Reason)

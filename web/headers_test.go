@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"testing"
 
@@ -150,14 +151,16 @@ func TestGivingUpIsNoFault(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := r.request(call{method: "GET", path: "/api/v1/notebooks/" + string(id) + "/events?since=999&wait=9999999999", as: r.owner()})
-	done := make(chan error)
+	done, sent := make(chan error), make(chan struct{})
+	trace := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { close(sent) }})
 	go func() {
-		res, err := r.client.Do(q.WithContext(ctx))
+		res, err := r.client.Do(q.WithContext(trace))
 		if err == nil {
 			_ = res.Body.Close()
 		}
 		done <- err
 	}()
+	<-sent // the server will hear of it, whatever other tests ask of it meanwhile
 	eventually(t, "the request to wait", func() bool { return strings.Contains(stacks(), "(*Server).apiEvents") })
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
