@@ -49,6 +49,7 @@ func TestExactlyOnceAcrossServers(t *testing.T) {
 	run := w.start(s, 0)
 	eventually(t, "the run", func() bool { return s.State().Busy() })
 	b := w.box()
+	eventually(t, "the run in the sandbox", func() bool { return b.ran(string(run)) == 1 }) // else it would miss what it waits for
 	b.stop("go on")
 	rnd := rand.New(rand.NewPCG(1, 1))
 	for range 12 {
