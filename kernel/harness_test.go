@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,6 +20,7 @@ import (
 
 	"sandbook/artifacts"
 	"sandbook/backends"
+	"sandbook/internal/testkit"
 	"sandbook/kernel"
 	"sandbook/kernel/notebook"
 	"sandbook/kernel/wire"
@@ -31,53 +31,14 @@ import (
 // its sandboxes are scripted guests that speak kernel/wire over net.Pipe, and
 // that can break every rule of it.
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if code == 0 {
-		if left := leaked(5 * time.Second); left != "" {
-			fmt.Fprintln(os.Stderr, "goroutines left behind:\n"+left)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
-
-// leaked waits for our goroutines to end and returns the stacks of those that
-// do not.
-func leaked(within time.Duration) string {
-	deadline := time.Now().Add(within)
-	for {
-		buf := make([]byte, 4<<20)
-		buf = buf[:runtime.Stack(buf, true)]
-		var ours []string
-		for _, g := range strings.Split(string(buf), "\n\n")[1:] {
-			if strings.Contains(g, "sandbook/kernel.") || strings.Contains(g, "sandbook/kernel_test.") {
-				ours = append(ours, g)
-			}
-		}
-		if len(ours) == 0 || time.Now().After(deadline) {
-			return strings.Join(ours, "\n\n")
-		}
-		runtime.Gosched()
-	}
-}
+func TestMain(m *testing.M) { os.Exit(testkit.Run(m, "sandbook/kernel.", "sandbook/kernel_test.")) }
 
 const patience = 40 * time.Second
 
-// eventually waits until cond holds, looking again whenever something may have
-// changed.
+// eventually waits until cond holds.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	late := time.After(patience)
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatalf("waited %s for %s", patience, what)
-		}
-	}
+	testkit.Eventually(t, patience, what, cond)
 }
 
 // fake is a backend of scripted guests.

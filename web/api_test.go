@@ -13,6 +13,7 @@ import (
 	"github.com/coder/websocket"
 	"github.com/labstack/echo/v4"
 
+	"sandbook/internal/testkit"
 	"sandbook/kernel/notebook"
 )
 
@@ -405,7 +406,7 @@ func TestWaitingForEvents(t *testing.T) {
 		}
 		got <- a
 	}()
-	eventually(t, "the request to wait", func() bool { return strings.Contains(stacks(), "(*Server).apiEvents") })
+	eventually(t, "the request to wait", func() bool { return strings.Contains(testkit.Stacks(), "(*Server).apiEvents") })
 	if a := r.do(call{method: "POST", path: nb + "/ops", body: `{"op":"notebook.rename","args":{"title":"M"}}`, as: r.owner()}); a.status != 200 {
 		t.Fatalf("got %s, want 200", a)
 	}

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,10 +13,8 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -26,6 +23,7 @@ import (
 
 	"sandbook/artifacts"
 	"sandbook/backends"
+	"sandbook/internal/testkit"
 	"sandbook/kernel"
 	"sandbook/kernel/notebook"
 	"sandbook/sessionstore"
@@ -37,53 +35,12 @@ import (
 // real tokens. Only the sandboxes are missing: nothing here runs code, so the
 // backend refuses to start one, as on a host that cannot isolate.
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if code == 0 {
-		if left := leaked(5 * time.Second); left != "" {
-			fmt.Fprintln(os.Stderr, "goroutines left behind:\n"+left)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
-
-// leaked waits for our goroutines to end and returns the stacks of those that
-// do not.
-func leaked(within time.Duration) string {
-	deadline := time.Now().Add(within)
-	for {
-		var ours []string
-		for _, g := range strings.Split(stacks(), "\n\n")[1:] {
-			if strings.Contains(g, "sandbook/") {
-				ours = append(ours, g)
-			}
-		}
-		if len(ours) == 0 || time.Now().After(deadline) {
-			return strings.Join(ours, "\n\n")
-		}
-		runtime.Gosched()
-	}
-}
-
-func stacks() string {
-	buf := make([]byte, 4<<20)
-	return string(buf[:runtime.Stack(buf, true)])
-}
+func TestMain(m *testing.M) { os.Exit(testkit.Run(m, "sandbook/")) }
 
 // eventually waits until cond holds.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	late := time.After(patience)
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatalf("waited %s for %s", patience, what)
-		}
-	}
+	testkit.Eventually(t, patience, what, cond)
 }
 
 // patience bounds every wait for something that must happen.
@@ -106,24 +63,6 @@ func (nowhere) Start(context.Context, backends.Spec) (backends.Sandbox, error) {
 
 func (nowhere) Reap(context.Context, string, []backends.ID) error { return nil }
 
-// journal is the log of a server, at its most talkative.
-type journal struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.b.Write(p)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.b.String()
-}
-
 // rig is a running server.
 type rig struct {
 	t       *testing.T
@@ -132,7 +71,7 @@ type rig struct {
 	manager *kernel.Manager
 	blobs   *artifacts.Store
 	keys    *auth.Keys
-	log     *journal
+	log     *testkit.Log
 	port    int
 	base    string // where it listens
 	origin  string // under which people reach it
@@ -146,7 +85,7 @@ const frameOrigin = "http://127.0.0.1:9"
 func newRig(t *testing.T, public ...string) *rig {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	j := &journal{}
+	j := &testkit.Log{}
 	r := &rig{t: t, log: j, client: &http.Client{
 		Timeout:       patience,
 		Transport:     &http.Transport{},

@@ -11,6 +11,7 @@ import (
 	"github.com/coder/websocket"
 	"github.com/labstack/echo/v4"
 
+	"sandbook/internal/testkit"
 	"sandbook/kernel/notebook"
 )
 
@@ -161,7 +162,7 @@ func TestGivingUpIsNoFault(t *testing.T) {
 		done <- err
 	}()
 	<-sent // the server will hear of it, whatever other tests ask of it meanwhile
-	eventually(t, "the request to wait", func() bool { return strings.Contains(stacks(), "(*Server).apiEvents") })
+	eventually(t, "the request to wait", func() bool { return strings.Contains(testkit.Stacks(), "(*Server).apiEvents") })
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want it to be given up", err)

@@ -62,6 +62,9 @@ var layers = []struct{ pkg, may string }{
 	{"web", "kernel kernel/notebook kernel/policy kernel/wire kernel/ipynb backends artifacts sessionstore static web/* +..."},
 
 	{"cmd/...", "... +..."},
+
+	// What tests of several packages share; no program does.
+	{"internal/testkit", ""},
 }
 
 func TestLayers(t *testing.T) {

@@ -12,8 +12,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,6 +22,7 @@ import (
 
 	"sandbook/artifacts"
 	"sandbook/backends"
+	"sandbook/internal/testkit"
 	"sandbook/kernel"
 	"sandbook/kernel/notebook"
 	"sandbook/sessionstore"
@@ -36,52 +35,14 @@ import (
 // sessions, a real SQLite store. Only the backend is a fake. Where the clock
 // matters, they serve one socket over a pipe in a synctest bubble instead.
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if code == 0 {
-		if left := leaked(5 * time.Second); left != "" {
-			fmt.Fprintln(os.Stderr, "goroutines left behind:\n"+left)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
-
-// leaked waits for our goroutines to end and returns the stacks of those that
-// do not.
-func leaked(within time.Duration) string {
-	deadline := time.Now().Add(within)
-	for {
-		buf := make([]byte, 4<<20)
-		buf = buf[:runtime.Stack(buf, true)]
-		var ours []string
-		for _, g := range strings.Split(string(buf), "\n\n")[1:] {
-			if strings.Contains(g, "sandbook/web") || strings.Contains(g, "sandbook/kernel") {
-				ours = append(ours, g)
-			}
-		}
-		if len(ours) == 0 || time.Now().After(deadline) {
-			return strings.Join(ours, "\n\n")
-		}
-		runtime.Gosched()
-	}
-}
+func TestMain(m *testing.M) { os.Exit(testkit.Run(m, "sandbook/web", "sandbook/kernel")) }
 
 const patience = 40 * time.Second
 
 // eventually waits until cond holds.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	late := time.After(patience)
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatalf("waited %s for %s", patience, what)
-		}
-	}
+	testkit.Eventually(t, patience, what, cond)
 }
 
 var alice = notebook.Actor{

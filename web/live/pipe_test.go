@@ -7,13 +7,13 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
 
+	"sandbook/internal/testkit"
 	"sandbook/kernel/notebook"
 	"sandbook/web/live"
 )
@@ -29,7 +29,7 @@ type pipe struct {
 	ended   chan struct{} // the server's end
 	serving sync.WaitGroup
 	open    atomic.Int32 // sockets
-	logged  syncBuffer
+	logged  testkit.Log
 }
 
 // newPipe serves the notebook with Alice's rights, as changed. Close it before
@@ -63,24 +63,6 @@ func (p *pipe) end() {
 	_ = p.srv.Close()
 	<-p.ended
 	p.closeAll()
-}
-
-// syncBuffer is what was logged.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // conn is a connection to the server.
