@@ -125,7 +125,7 @@ func (s *Session) Upload(ctx context.Context, a notebook.Actor, path string, r i
 	if err := checkPath(path); err != nil {
 		return notebook.File{}, err
 	}
-	if err := inTrash(s.State()); err != nil { // before the bytes are kept for nothing
+	if err := notebook.InTrash(s.State()); err != nil { // before the bytes are kept for nothing
 		return notebook.File{}, err
 	}
 	var head headWriter
@@ -168,20 +168,11 @@ func (s *Session) RemoveFile(ctx context.Context, a notebook.Actor, path string)
 	return s.fileEvent(ctx, a, notebook.Files{Removed: []string{path}})
 }
 
-// inTrash is why the files of a deleted notebook stay as they are; nil if it is
-// not deleted.
-func inTrash(st notebook.State) error {
-	if st.Deleted.IsZero() {
-		return nil
-	}
-	return notebook.Errorf(notebook.Conflict, "This notebook is in the trash. Restore it first.")
-}
-
 // fileEvent records what an actor did to a file.
 func (s *Session) fileEvent(ctx context.Context, a notebook.Actor, files notebook.Files) error {
 	var err error
 	cerr := s.call(ctx, func() {
-		if err = inTrash(s.state); err != nil {
+		if err = notebook.InTrash(s.state); err != nil {
 			return
 		}
 		e := notebook.Event{Seq: s.state.Seq + 1, At: s.m.now(), By: a.Author, Body: notebook.FilesChanged{Files: files}}

@@ -363,17 +363,18 @@ func replyError(rep wire.Reply) error {
 	if rep.Error == "" {
 		return nil
 	}
-	if rep.Code == wire.CodeBusy {
-		return errors.Join(notebook.Errorf(notebook.Unavailable, "%s", cut(rep.Error, 1000)), errBusy)
-	}
 	code := map[wire.ErrorCode]notebook.Code{
-		wire.CodeInvalid: notebook.Invalid, wire.CodeNotFound: notebook.NotFound,
+		wire.CodeInvalid: notebook.Invalid, wire.CodeNotFound: notebook.NotFound, wire.CodeBusy: notebook.Unavailable,
 		wire.CodeNoKernel: notebook.Unavailable, wire.CodeFull: notebook.TooLarge, wire.CodeFailed: notebook.Unavailable,
 	}[rep.Code]
 	if code == "" {
 		code = notebook.Unavailable
 	}
-	return notebook.Errorf(code, "%s", cut(rep.Error, 1000))
+	err := notebook.Errorf(code, "%s", cut(rep.Error, 1000))
+	if rep.Code == wire.CodeBusy {
+		return errors.Join(err, errBusy)
+	}
+	return err
 }
 
 // readFile copies a workspace file to w, at most limit bytes.

@@ -60,7 +60,7 @@ func (s *Store) Append(ctx context.Context, id notebook.ID, b notebook.Batch) er
 			d = &p
 		}
 	}
-	err = s.w.do(ctx, &job{relaxed: b.Relaxed, done: make(chan struct{}), fn: func(ctx context.Context, q *db.Queries) error {
+	err = s.w.tx(ctx, b.Relaxed, func(ctx context.Context, q *db.Queries) error {
 		for _, step := range steps {
 			if err := step(ctx, q); err != nil {
 				return err
@@ -70,7 +70,7 @@ func (s *Store) Append(ctx context.Context, id notebook.ID, b notebook.Batch) er
 			return q.Describe(ctx, *d)
 		}
 		return nil
-	}})
+	})
 	if err == nil && d != nil {
 		s.summaries.put(*d)
 	}

@@ -217,9 +217,9 @@ func (s *Store) release() error {
 	return errors.Join(errs...)
 }
 
-// tx is the one way to write.
+// tx is the one way to write what must be on the disk.
 func (s *Store) tx(ctx context.Context, fn func(ctx context.Context, q *db.Queries) error) error {
-	return s.w.tx(ctx, fn)
+	return s.w.tx(ctx, false, fn)
 }
 
 // readTime bounds every read, so that none keeps the write-ahead log from

@@ -55,11 +55,12 @@ type writer struct {
 	synced atomic.Int64 // so many of them are on the disk
 }
 
-// tx runs fn in a transaction and returns when it is durable. If ctx ends
+// tx runs fn in a transaction and returns when it is durable, or, if relaxed,
+// when it is committed. If ctx ends
 // before the writer took it up, nothing is written; afterwards the outcome is
 // awaited, because it is decided within milliseconds.
-func (w *writer) tx(ctx context.Context, fn func(ctx context.Context, q *db.Queries) error) error {
-	return w.do(ctx, &job{fn: fn, done: make(chan struct{})})
+func (w *writer) tx(ctx context.Context, relaxed bool, fn func(ctx context.Context, q *db.Queries) error) error {
+	return w.do(ctx, &job{fn: fn, relaxed: relaxed, done: make(chan struct{})})
 }
 
 func (w *writer) do(ctx context.Context, j *job) error {

@@ -289,11 +289,15 @@ func (g *guest) startRun(k *kernel, r wire.Run) (wire.ErrorCode, string) {
 	return code, sentence
 }
 
-// reportFiles sends what changed in the workspace since the last report.
+// reportFiles sends what changed in the workspace since the last report. After a
+// run it is sent also when nothing did; between runs, without one, it is not.
 func (g *guest) reportFiles(gen int, run string) {
 	g.scanning.Lock()
 	defer g.scanning.Unlock()
 	files := g.ws.changes()
+	if run == "" && len(files.Changed)+len(files.Removed)+files.More == 0 {
+		return
+	}
 	g.spool.add(wire.Event{Type: wire.EventFiles, Gen: gen, Run: run, At: time.Now().UnixMilli(), Content: encode(files)})
 }
 
@@ -319,11 +323,7 @@ func (g *guest) watch() {
 			continue
 		}
 		last = used
-		g.scanning.Lock()
-		if files := g.ws.changes(); len(files.Changed)+len(files.Removed)+files.More > 0 {
-			g.spool.add(wire.Event{Type: wire.EventFiles, Gen: k.gen, At: time.Now().UnixMilli(), Content: encode(files)})
-		}
-		g.scanning.Unlock()
+		g.reportFiles(k.gen, "")
 	}
 }
 

@@ -17,9 +17,9 @@ import (
 func Decide(s State, a Actor, o Op, now time.Time) ([]Event, error) {
 	// Events keep milliseconds; what was decided and what is read back are the same.
 	d := decision{s: folder{State: s}, by: a.Author, now: now.UTC().Truncate(time.Millisecond)}
-	if !s.Deleted.IsZero() && a.Kind != Server {
-		if _, ok := o.(RestoreNotebook); !ok {
-			return nil, Errorf(Conflict, "This notebook is in the trash. Restore it first.")
+	if _, ok := o.(RestoreNotebook); !ok && a.Kind != Server {
+		if err := InTrash(s); err != nil {
+			return nil, err
 		}
 	}
 	var err error
@@ -78,6 +78,14 @@ func Decide(s State, a Actor, o Op, now time.Time) ([]Event, error) {
 		return nil, err
 	}
 	return d.out, nil
+}
+
+// InTrash is why a deleted notebook stays as it is; nil if it is not deleted.
+func InTrash(s State) error {
+	if s.Deleted.IsZero() {
+		return nil
+	}
+	return Errorf(Conflict, "This notebook is in the trash. Restore it first.")
 }
 
 // decision collects the events of one op. s moves on with them, so that later
