@@ -68,6 +68,10 @@ func outputOnly(b notebook.Body) bool {
 	return false
 }
 
+// element is the id of a cell's element, as pages.CellPart writes it. Its parts'
+// ids go on with a colon, which no cell's id may hold.
+func element(id notebook.CellID) string { return "cell:" + string(id) }
+
 type differ struct {
 	a, b maker
 	out  []Patch
@@ -139,7 +143,7 @@ func (d *differ) cells() {
 }
 
 func (d *differ) cell(was, c *notebook.Cell, i int, moved bool) {
-	id := "cell:" + string(c.ID)
+	id := element(c.ID)
 	if was.Kind != c.Kind || d.a.readOnly() != d.b.readOnly() {
 		d.add(Patch{Op: "cell", Target: id, HTML: markup(pages.CellPart(d.b.cell(c, i+1))), Version: c.Version, Source: &c.Source})
 		return
@@ -171,19 +175,19 @@ func (d *differ) order(old map[notebook.CellID]*notebook.Cell) {
 	cur := slices.DeleteFunc(a, func(id notebook.CellID) bool {
 		_, stays := place[id]
 		if !stays {
-			d.add(Patch{Op: "remove", Target: "cell:" + string(id)})
+			d.add(Patch{Op: "remove", Target: element(id)})
 		}
 		return !stays
 	})
 	for i, id := range b {
 		after := ""
 		if i > 0 {
-			after = "cell:" + string(b[i-1])
+			after = element(b[i-1])
 		}
 		switch {
 		case old[id] == nil:
 			c := d.b.s.Cells[i]
-			d.add(Patch{Op: "insert", After: &after, HTML: markup(pages.CellPart(d.b.cell(c, i+1))), Target: "cell:" + string(id), Version: c.Version, Source: &c.Source})
+			d.add(Patch{Op: "insert", After: &after, HTML: markup(pages.CellPart(d.b.cell(c, i+1))), Target: element(id), Version: c.Version, Source: &c.Source})
 			cur = slices.Insert(cur, i, id)
 			continue
 		case cur[i] == id:
@@ -192,13 +196,13 @@ func (d *differ) order(old map[notebook.CellID]*notebook.Cell) {
 			gone := cur[i]
 			pred := b[place[gone]-1]
 			if at := slices.Index(cur, pred); at > i {
-				p := "cell:" + string(pred)
-				d.add(Patch{Op: "move", Target: "cell:" + string(gone), After: &p})
+				p := element(pred)
+				d.add(Patch{Op: "move", Target: element(gone), After: &p})
 				cur = slices.Delete(slices.Insert(cur, at+1, gone), i, i+1)
 				continue
 			}
 		}
-		d.add(Patch{Op: "move", Target: "cell:" + string(id), After: &after})
+		d.add(Patch{Op: "move", Target: element(id), After: &after})
 		at := slices.Index(cur, id)
 		cur = slices.Insert(slices.Delete(cur, at, at+1), i, id)
 	}
@@ -239,7 +243,7 @@ func (d *differ) outputs(c *notebook.Cell, a, b *notebook.Run) {
 	if a == b || c.Kind != notebook.CodeCell {
 		return
 	}
-	target := "cell:" + string(c.ID) + ":outputs"
+	target := element(c.ID) + ":outputs"
 	n := 0
 	if a != nil {
 		n = len(a.Outputs)
